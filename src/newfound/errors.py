@@ -1,0 +1,8 @@
+"""The one exception a user is meant to read."""
+
+
+class UserError(Exception):
+    """Something the person running newfound can mend; its text says what was found and what to do.
+
+    The command line prints the text alone and exits with status 2; Python callers catch it like any exception.
+    """

@@ -1,0 +1,99 @@
+"""How well clusters agree with a truth that training never saw (METHOD: Evaluation)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of correctly grouped samples; ``nan`` for a group without samples."""
+
+    all: float
+    old: float
+    new: float
+
+
+def cluster_accuracy(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> Accuracy:
+    """The field's main number: one best matching of clusters to classes over all samples, then read per group.
+
+    ``known`` says for each sample whether its true class is a known one.
+
+    >>> cluster_accuracy([0, 0, 1, 1], [5, 5, 2, 5], [True, True, False, False])
+    Accuracy(all=0.75, old=1.0, new=0.5)
+    """
+    true, predicted, known = _checked(true, predicted, known)
+    correct = _matched_class(true, predicted)[predicted] == true
+    return Accuracy(_share(correct), _share(correct[known]), _share(correct[~known]))
+
+
+def cluster_accuracy_v1(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> Accuracy:
+    """The older protocol: known and new samples matched each on their own. Optimistic, clusters may serve twice."""
+    true, predicted, known = _checked(true, predicted, known)
+
+    def matched_share(mask: NDArray[np.bool_]) -> float:
+        if not mask.any():
+            return float("nan")
+        return _share(_matched_class(true[mask], predicted[mask])[predicted[mask]] == true[mask])
+
+    old, new = matched_share(known), matched_share(~known)
+    share_old = known.mean()
+    weighted = np.nan_to_num(old) * share_old + np.nan_to_num(new) * (1 - share_old)
+    return Accuracy(float(weighted), old, new)
+
+
+def cluster_accuracy_v2b(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> Accuracy:
+    """The main matching, but a mean over classes instead of over samples: rare classes count as much as common ones."""
+    true, predicted, known = _checked(true, predicted, known)
+    correct = _matched_class(true, predicted)[predicted] == true
+    classes = np.unique(true)
+    per_class = np.array([correct[true == c].mean() for c in classes])
+    is_known = np.array([known[true == c].any() for c in classes])
+    return Accuracy(_share(per_class), _share(per_class[is_known]), _share(per_class[~is_known]))
+
+
+def mutual_information(true: ArrayLike, predicted: ArrayLike) -> float:
+    """Normalised mutual information (arithmetic mean)."""
+    return float(normalized_mutual_info_score(true, predicted))
+
+
+def rand_index(true: ArrayLike, predicted: ArrayLike) -> float:
+    """Adjusted Rand index."""
+    return float(adjusted_rand_score(true, predicted))
+
+
+def _matched_class(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each cluster the class it is matched with, so that most samples agree (Hungarian method)."""
+    size = int(max(true.max(), predicted.max())) + 1
+    counts = np.zeros((size, size), dtype=np.int64)
+    np.add.at(counts, (predicted, true), 1)
+    clusters, classes = linear_sum_assignment(counts, maximize=True)
+    matched = np.empty(size, dtype=np.int64)
+    matched[clusters] = classes
+    return matched
+
+
+def _checked(
+    true: ArrayLike, predicted: ArrayLike, known: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    true, predicted, known = np.asarray(true), np.asarray(predicted), np.asarray(known)
+    if not (true.shape == predicted.shape == known.shape) or true.ndim != 1 or not len(true):
+        raise ValueError(
+            "true, predicted and known must be one-dimensional, of one length and not empty; "
+            f"found shapes {true.shape}, {predicted.shape}, {known.shape}"
+        )
+    if known.dtype != bool:
+        raise ValueError(f"known must be boolean, one entry per sample; found dtype {known.dtype}")
+    for name, array in (("true", true), ("predicted", predicted)):
+        if not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
+            raise ValueError(f"{name} must hold non-negative integers; found dtype {array.dtype}")
+    return true.astype(np.int64), predicted.astype(np.int64), known
+
+
+def _share(correct: NDArray[np.generic]) -> float:
+    return float(correct.mean()) if len(correct) else float("nan")

@@ -1,0 +1,46 @@
+"""What stands on top of the feature: a projector for the contrastive parts, a cosine classifier for the classes."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Projector(nn.Sequential):
+    """Linear and GELU, three layers by default; the output is normalised inside the losses, not here."""
+
+    def __init__(self, feature_dim: int, hidden_dim: int = 2048, out_dim: int = 256, layers: int = 3) -> None:
+        widths = [feature_dim] + [hidden_dim] * (layers - 1) + [out_dim]
+        modules: list[nn.Module] = []
+        for i in range(layers):
+            linear = nn.Linear(widths[i], widths[i + 1])
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+            modules += [linear] if i == layers - 1 else [linear, nn.GELU()]
+        super().__init__(*modules)
+
+
+class CosineClassifier(nn.Module):
+    """Logits are cosines between the feature and one direction per class: known classes first, then new ones.
+
+    Only the direction of each row of ``weight`` matters (weight normalisation with its gain fixed at 1).
+    """
+
+    def __init__(self, feature_dim: int, n_classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_classes, feature_dim))
+        bound = feature_dim**-0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+
+
+def parameter_groups(*modules: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Two groups for the optimiser: biases and other 1-D tensors are never decayed."""
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
