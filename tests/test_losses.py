@@ -29,9 +29,7 @@ def test_all_golden_cases_are_here():
 
 
 @pytest.mark.parametrize("case", WITH_LABELS, ids=lambda path: path.stem)
-@pytest.mark.parametrize(
-    ("dtype", "suffix", "tolerance"), [(torch.float64, "f64", 1e-9), (torch.float32, "f32", 1e-5)]
-)
+@pytest.mark.parametrize(("dtype", "suffix", "tolerance"), [(torch.float64, "f64", 1e-9), (torch.float32, "f32", 1e-5)])
 def test_values_match_the_released_implementation(case, dtype, suffix, tolerance):
     data, projections, logits, labels = load(case, dtype)
     for e, temperature in enumerate(data["teacher_temp"]):
@@ -104,9 +102,7 @@ def naive_losses(z, logits, labels, teacher, student=0.1, t_nce=1.0, t_sup=0.07)
         others = [j for j in labelled if j != i]
         total = sum(math.exp(cosine(z[i], z[j]) / t_sup) for j in others)
         positives = [j for j in others if labels[j] == labels[i]]
-        sup.append(
-            -sum(math.log(math.exp(cosine(z[i], z[j]) / t_sup) / total) for j in positives) / len(positives)
-        )
+        sup.append(-sum(math.log(math.exp(cosine(z[i], z[j]) / t_sup) / total) for j in positives) / len(positives))
     return {
         "cross_entropy": sum(ce) / max(len(ce), 1),
         "distillation": sum(distil) / n,

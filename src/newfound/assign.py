@@ -1,0 +1,107 @@
+"""From probabilities to what a person reads: a class per image, and a table of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from newfound.images import ImageTable
+from newfound.run_folder import RunFolder
+from newfound.train import Prediction
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The class of every image, in the table's order."""
+
+    class_names: tuple[str, ...]  # K: known ones first
+    n_known: int
+    classes: NDArray[np.int64]  # N
+    confidence: NDArray[np.float64]  # N
+    runner_up: NDArray[np.int64]  # N
+    runner_up_confidence: NDArray[np.float64]  # N
+    nearest_class: NDArray[np.int64]  # K: the class whose direction is closest
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Images per class."""
+        return np.bincount(self.classes, minlength=len(self.class_names))
+
+    def mean_confidence(self) -> NDArray[np.float64]:
+        """Per class, 0 where it is empty."""
+        total = np.bincount(self.classes, weights=self.confidence, minlength=len(self.class_names))
+        return total / np.maximum(self.sizes(), 1)
+
+    def most_certain(self, k: int, n: int) -> list[int]:
+        """The ``n`` images of class ``k`` the model is surest of."""
+        members = np.flatnonzero(self.classes == k)
+        return [int(i) for i in members[np.argsort(-self.confidence[members], kind="stable")][:n]]
+
+
+def assign(prediction: Prediction, directions: Tensor, known_names: tuple[str, ...]) -> Assignment:
+    """Take the most probable class of each image; ``directions`` are the rows of the classifier, K×d."""
+    probabilities = prediction.probabilities.double().numpy()
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+    rows = np.arange(len(probabilities))
+    return Assignment(
+        class_names=known_names + new_names(known_names, len(directions) - len(known_names)),
+        n_known=len(known_names),
+        classes=order[:, 0],
+        confidence=probabilities[rows, order[:, 0]],
+        runner_up=order[:, 1],
+        runner_up_confidence=probabilities[rows, order[:, 1]],
+        nearest_class=_nearest(directions),
+    )
+
+
+def new_names(known: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """Names for discovered classes that no known class has.
+
+    >>> new_names(("cat", "new-1"), 2)
+    ('discovered-1', 'discovered-2')
+    """
+    prefix = "new"
+    while any(name.startswith(f"{prefix}-") for name in known):
+        prefix = "discovered" if prefix == "new" else f"newly-{prefix}"
+    return tuple(f"{prefix}-{i + 1}" for i in range(count))
+
+
+def _nearest(directions: Tensor) -> NDArray[np.int64]:
+    unit = directions.detach().cpu().double()
+    unit = unit / unit.norm(dim=1, keepdim=True)
+    cosines = (unit @ unit.T).fill_diagonal_(-2.0)
+    return np.asarray(cosines.argmax(dim=1), dtype=np.int64)
+
+
+def write_assignment(run: RunFolder, table: ImageTable, a: Assignment) -> None:
+    """assignments.csv and classes.csv."""
+    given = [table.class_names[label] if label >= 0 else "" for label in table.labels]
+    run.write_csv(
+        "assignments.csv",
+        ["file", "given_label", "class", "is_new", "confidence", "runner_up", "runner_up_confidence", "is_anchor"],
+        (
+            [
+                file, given[i], a.class_names[a.classes[i]], _yes(a.classes[i] >= a.n_known), f"{a.confidence[i]:.6f}",
+                a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}", _yes(False),
+            ]
+            for i, file in enumerate(table.files)
+        ),
+    )  # fmt: skip
+    sizes, confidence = a.sizes(), a.mean_confidence()
+    run.write_csv(
+        "classes.csv",
+        ["id", "name", "kind", "size", "mean_confidence", "nearest_class"],
+        (
+            [
+                k, name, "known" if k < a.n_known else "new", sizes[k],
+                f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]],
+            ]
+            for k, name in enumerate(a.class_names)
+        ),
+    )  # fmt: skip
+
+
+def _yes(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,26 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def write_atomically(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Write beside ``path`` and rename at the end: a kill at any point leaves the old file or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    # surrogateescape: a file name that is not UTF-8 comes out as the bytes it went in with
+    text = {} if "b" in mode else {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
+    try:
+        with open(temporary, mode, **text) as file:  # type: ignore[call-overload]
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,78 @@
+"""A backbone is two callables: a frozen trunk, images to tokens, and a trainable tail, tokens to features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, FoldedEfficientNet, load_efficientnet
+from newfound.backbones.embeddings import AdapterTail
+from newfound.backbones.vit import VIT_SPECS, load_vit
+from newfound.backbones.weights import fingerprint
+from newfound.errors import UserError
+
+IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
+IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+BACKBONES = ("efficientnet_lite0", *VIT_SPECS)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What training needs to know of a network. ``trunk`` never changes; each ``new_tail()`` starts pretrained."""
+
+    name: str
+    trunk: nn.Module  # B×3×S×S -> B×token_shape
+    new_tail: Callable[[], nn.Module]  # B×token_shape -> B×feature_dim
+    token_shape: tuple[int, ...]
+    feature_dim: int
+    image_size: int
+    pixel_mean: tuple[float, float, float]
+    pixel_std: tuple[float, float, float]
+    fingerprint: str  # of the trunk's weights: a bank is only good for the trunk that filled it
+
+
+def load_backbone(
+    name: str, *, image_size: int | None = None, weights: Path | None = None, grad_from_block: int = 11
+) -> Backbone:
+    """A backbone by name, with its published weights or those of a local file."""
+    if name == "efficientnet_lite0":
+        return _efficientnet(image_size or 224, weights)
+    if name in VIT_SPECS:
+        return _vit(name, image_size or 224, weights, grad_from_block)
+    raise UserError(f"unknown backbone {name!r}; there are: {', '.join(BACKBONES)}")
+
+
+def _efficientnet(image_size: int, weights: Path | None) -> Backbone:
+    trunk = FoldedEfficientNet(load_efficientnet(weights))
+    return Backbone(
+        name="efficientnet_lite0",
+        trunk=trunk,
+        new_tail=lambda: AdapterTail(FEATURE_DIM),
+        token_shape=(FEATURE_DIM,),
+        feature_dim=FEATURE_DIM,
+        image_size=image_size,
+        pixel_mean=PIXEL_MEAN,
+        pixel_std=PIXEL_STD,
+        fingerprint=fingerprint(trunk),
+    )
+
+
+def _vit(name: str, image_size: int, weights: Path | None, grad_from_block: int) -> Backbone:
+    spec = VIT_SPECS[name]
+    network = load_vit(name, weights)
+    trunk, _ = network.split(grad_from_block)
+    tokens = 1 + spec.registers + (image_size // spec.patch_size) ** 2
+    return Backbone(
+        name=name,
+        trunk=trunk,
+        new_tail=lambda: network.split(grad_from_block)[1],
+        token_shape=(tokens, spec.embed_dim),
+        feature_dim=spec.embed_dim,
+        image_size=image_size,
+        pixel_mean=IMAGENET_MEAN,
+        pixel_std=IMAGENET_STD,
+        fingerprint=fingerprint(trunk),
+    )

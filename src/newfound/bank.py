@@ -1,0 +1,233 @@
+"""The bank: what left the frozen trunk, once per view, on disk and memory-mapped.
+
+A bank belongs to one recipe (trunk weights, image size, views) and holds one row per image *content*:
+
+    <folder>/<backbone>-<key>/recipe.json          what the rows are
+                              shard-<name>.f16     n × (1 + V) × tokens, raw float16; view 0 is the evaluation view
+                              shard-<name>.json    the sha256 of each row's image; written last, so it means "complete"
+
+So another run, another folder with some of the same photos, or a run after a kill computes only what is missing. An
+image's views go through the trunk together and alone: its row does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from filelock import FileLock
+from numpy.typing import NDArray
+from torch import Tensor
+
+from newfound.atomic import write_atomically
+from newfound.backbones import Backbone
+from newfound.errors import UserError
+from newfound.images import ImageTable
+from newfound.screen import Screen, megabytes
+from newfound.views import RECIPE, resized_side, to_tensor, views_of
+
+VIEW_SEED = 0  # not the run's: a bank serves every seed
+SHARD_IMAGES, SHARD_BYTES = 256, 256_000_000
+DISK_MARGIN = 64_000_000
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what a row holds, apart from the image."""
+
+    backbone: str
+    weights: str
+    token_shape: tuple[int, ...]
+    image_size: int
+    views: int
+    view_recipe: str = RECIPE
+    view_seed: int = VIEW_SEED
+
+    @classmethod
+    def of(cls, backbone: Backbone, views: int) -> Recipe:
+        return cls(backbone.name, backbone.fingerprint, backbone.token_shape, backbone.image_size, views)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (1 + self.views, *self.token_shape)
+
+    @property
+    def row_bytes(self) -> int:
+        return 2 * math.prod(self.row_shape)
+
+    @property
+    def folder_name(self) -> str:
+        text = json.dumps(asdict(self), sort_keys=True)
+        return f"{self.backbone}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+class Bank:
+    """Rows of one table, in the table's order."""
+
+    def __init__(self, recipe: Recipe, rows: Sequence[Tensor]) -> None:
+        self.recipe = recipe
+        self._rows = rows  # each (1 + V)×tokens, float16, a view into a mapped shard
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
+        """The evaluation view of these images, float32."""
+        return torch.stack([self._rows[i][0] for i in images]).float()
+
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
+        """Two different training views of each image: all first views, then all second views."""
+        random = np.random.default_rng([seed, 2, step])
+        first = random.integers(self.recipe.views, size=len(images))
+        second = (first + random.integers(1, self.recipe.views, size=len(images))) % self.recipe.views
+        chosen = zip([*images, *images], 1 + np.concatenate([first, second]), strict=True)
+        return torch.stack([self._rows[i][v] for i, v in chosen]).float()
+
+
+def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen) -> Bank:
+    """The bank of these images, built as far as it is not there yet."""
+    recipe = Recipe.of(backbone, views)
+    store = folder / recipe.folder_name
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with FileLock(store / "lock"):  # freed by the system when its holder dies
+            return _complete_bank(table, backbone, recipe, store, screen)
+    except OSError as error:
+        raise UserError(
+            f"the bank in {store} cannot be written: {error}. Choose another place with --bank-dir."
+        ) from error
+
+
+def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, screen: Screen) -> Bank:
+    _remove_leftovers(store)
+    with write_atomically(store / "recipe.json") as file:
+        json.dump(asdict(recipe), file, indent=2)
+    have = _read_shards(store, recipe)
+    missing = [i for i in _first_of_each(table.digests) if table.digests[i] not in have]
+    _announce(table, recipe, store, len(missing), screen)
+    if missing:
+        _check_disk(store, len(missing) * recipe.row_bytes)
+        _build(table, backbone, recipe, store, missing, screen)
+        have = _read_shards(store, recipe)
+    return Bank(recipe, [have[digest] for digest in table.digests])
+
+
+def _announce(table: ImageTable, recipe: Recipe, store: Path, missing: int, screen: Screen) -> None:
+    per_image = f"{1 + recipe.views} views × {'×'.join(map(str, recipe.token_shape))} float16"
+    if not missing:
+        screen.say(f"bank: all {len(table):,} images are in {store}")
+        return
+    size = megabytes(missing * recipe.row_bytes)
+    there = f", {len(table) - missing:,} are there already" if missing < len(table) else ""
+    screen.say(f"bank: {missing:,} images × {per_image} = {size} to build in {store}{there}")
+
+
+def _check_disk(store: Path, needed: int) -> None:
+    free = shutil.disk_usage(store).free
+    if free < needed + DISK_MARGIN:
+        raise UserError(
+            f"the bank needs {megabytes(needed)} in {store}, only {megabytes(free)} are free. "
+            "Free some space, choose another place with --bank-dir, fewer views with --bank-views, "
+            "or train without a bank with --views fresh."
+        )
+
+
+def _build(
+    table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, missing: list[int], screen: Screen
+) -> None:
+    per_shard = max(1, min(SHARD_IMAGES, SHARD_BYTES // recipe.row_bytes))
+    training_views = list(range(1, 1 + recipe.views))
+
+    def pixels(image: int) -> NDArray[np.uint8]:
+        photo = table.open(image, shorter_side=resized_side(recipe.image_size))
+        return views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], training_views)
+
+    with ThreadPoolExecutor(2) as pool, screen.track("building bank", len(missing)) as progress:
+        decoded = prefetched(pool, pixels, missing, ahead=4)
+        for start in range(0, len(missing), per_shard):
+            images = missing[start : start + per_shard]
+            shard = torch.empty(len(images), *recipe.row_shape, dtype=torch.float16)
+            for row, (image, views) in enumerate(zip(images, islice(decoded, len(images)), strict=True)):
+                shard[row] = run_trunk(backbone, views)
+                if not shard[row].isfinite().all():
+                    raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
+                progress.update(start + row + 1)
+            _write_shard(store, shard, [table.digests[i] for i in images])
+
+
+@torch.inference_mode()
+def run_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
+    """n×S×S×3 pixels through the frozen trunk, on whichever device it is; the answer on the CPU."""
+    device = next(backbone.trunk.parameters()).device
+    images = to_tensor(pixels, backbone.pixel_mean, backbone.pixel_std).to(device)
+    tokens: Tensor = backbone.trunk(images).cpu()
+    return tokens
+
+
+def prefetched(pool: ThreadPoolExecutor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """``map`` in the pool, in order, never more than ``ahead`` results waiting."""
+    waiting: list[Future[R]] = []
+    for item in items:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > ahead:
+            yield waiting.pop(0).result()
+    for future in waiting:
+        yield future.result()
+
+
+def _write_shard(store: Path, shard: Tensor, digests: list[str]) -> None:
+    name = hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+    with write_atomically(store / f"shard-{name}.f16", "wb") as file:
+        shard.numpy().tofile(file)
+    with write_atomically(store / f"shard-{name}.json") as file:
+        json.dump({"images": digests}, file)
+
+
+def _read_shards(store: Path, recipe: Recipe) -> dict[str, Tensor]:
+    """Image digest to row, over all complete shards."""
+    rows: dict[str, Tensor] = {}
+    for index in sorted(store.glob("shard-*.json")):
+        digests = json.loads(index.read_text())["images"]
+        data = index.with_suffix(".f16")
+        expected = len(digests) * recipe.row_bytes
+        if not data.exists() or data.stat().st_size != expected:
+            index.unlink()  # damaged: its images are computed again
+            continue
+        # torch keeps no file descriptor per map, numpy would: a large bank has thousands of shards
+        flat = torch.from_file(str(data), shared=False, size=expected // 2, dtype=torch.float16)
+        rows.update(zip(digests, flat.view(-1, *recipe.row_shape), strict=True))
+    return rows
+
+
+def _remove_leftovers(store: Path) -> None:
+    """Half-written files of a build that was killed; we hold the lock, so nobody is writing them."""
+    for file in store.glob("*.tmp"):
+        file.unlink()
+    complete = {index.stem for index in store.glob("shard-*.json")}
+    for data in store.glob("shard-*.f16"):
+        if data.stem not in complete:
+            data.unlink()
+
+
+def _first_of_each(digests: Sequence[str]) -> list[int]:
+    return list({digest: i for i, digest in reversed(list(enumerate(digests)))}.values())[::-1]
+
+
+def default_bank_folder() -> Path:
+    """Where banks live unless told otherwise: the user's cache, because every run shares them."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "newfound" / "banks"

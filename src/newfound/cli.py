@@ -1,0 +1,133 @@
+"""The command `newfound`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.table import Table
+from rich.text import Text
+
+from newfound.config import Settings
+from newfound.errors import UserError
+from newfound.screen import Screen
+
+if TYPE_CHECKING:
+    from newfound.discovery import Discovery
+
+# The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
+
+
+@dataclass(frozen=True)
+class Discover:
+    """Sort the images of a folder into known classes and classes it discovers.
+
+    FOLDER holds one folder per known class, and unlabelled images as loose files or in a folder "unlabelled";
+    or any images, with --labels naming the labelled ones. Nothing in it is changed.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """The images."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")]
+    labels: Path | None = None
+    """CSV with the columns file,label (blank = unlabelled), or a Hugging Face metadata.csv / metadata.jsonl."""
+    out: Path | None = None
+    """The run folder to write. Unset: newfound-FOLDER, here."""
+    truth: Path | None = None
+    """CSV file,label with the true classes, for scoring only; read after training."""
+    resume: bool = False
+    """Go on with a run that was stopped."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.discovery import discover
+
+        found = discover(
+            self.folder, self.settings, labels=self.labels, out=self.out, truth=self.truth, resume=self.resume,
+            screen=screen,
+        )  # fmt: skip
+        show(found, screen)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Unpack the wardrobe (2,000 small photos of clothes, five classes half-labelled, five unnamed) and discover."""
+
+    out: Path = Path("newfound-demo")
+    """Where to unpack it and to write the run."""
+    seed: int = 0
+    epochs: int = 30
+    """Passes over the images."""
+    image_size: int = 96
+    """The photos have 28 by 28 pixels; enlarging them further costs time."""
+    bank_dir: Path | None = None
+    """Where the bank is kept. Unset: newfound/banks in your cache folder."""
+    resume: bool = False
+    """Go on with a demo that was stopped."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.demo import CLASSES, unpack_wardrobe
+
+        images, truth = unpack_wardrobe(self.out)
+        settings = Settings(
+            CLASSES, seed=self.seed, epochs=self.epochs, image_size=self.image_size, bank_dir=self.bank_dir
+        )
+        screen.say(
+            f"the wardrobe is in {images}; now exactly what you would run on a folder of your own:\n"
+            f"  newfound discover {images} --classes {CLASSES} --epochs {self.epochs} --image-size {self.image_size}"
+            f" --truth {truth} --out {self.out / 'run'}\n"
+        )
+        Discover(images, settings, out=self.out / "run", truth=truth, resume=self.resume).run(screen)
+
+
+def main() -> None:
+    """Entry point; errors a person can mend are one sentence, never a traceback."""
+    screen = Screen()
+    try:
+        command = tyro.extras.subcommand_cli_from_dict(
+            {"discover": Discover, "demo": Demo},
+            prog="newfound",
+            description="newfound finds the categories nobody has named yet.",
+        )
+        command.run(screen)
+    except UserError as error:
+        print(f"newfound: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("newfound: stopped. The same command with --resume goes on from the last epoch.", file=sys.stderr)
+        sys.exit(130)
+
+
+def show(found: Discovery, screen: Screen) -> None:
+    """What a finished run ends with: the discovered classes, the score if there is a truth, the files."""
+    a, table = found.assignment, found.table
+    sizes, confidence = a.sizes(), a.mean_confidence()
+    new = [k for k in range(a.n_known, len(a.class_names)) if sizes[k]]
+    grid = Table(title="Discovered classes", title_justify="left", header_style="bold")
+    grid.add_column("class")
+    grid.add_column("images", justify="right")
+    grid.add_column("confidence", justify="right")
+    grid.add_column("most certain")
+    for k in sorted(new, key=lambda k: -sizes[k]):
+        examples = "  ".join(table.files[i] for i in a.most_certain(k, 3))
+        grid.add_row(Text(a.class_names[k]), f"{sizes[k]:,}", f"{confidence[k]:.2f}", Text(examples))
+    screen.table(grid)
+    in_known = int(sizes[: a.n_known].sum())
+    screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
+    if empty := len(a.class_names) - a.n_known - len(new):
+        screen.warn(f"{empty} of the new classes stayed empty: fewer --classes may fit better")
+    if found.metrics:
+        screen.table(_score_table(found.metrics))
+    screen.say(f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl")
+
+
+def _score_table(metrics: dict[str, float | None]) -> Table:
+    grid = Table(title=f"Against the truth, {metrics['images_scored']:,} images", title_justify="left")
+    for column in ("accuracy, %", "All", "Old", "New"):
+        grid.add_column(column, justify="left" if column.startswith("acc") else "right")
+    for name, prefix in (("newfound", ""), ("k-means, same features", "kmeans_")):
+        values = (metrics[prefix + group] for group in ("all", "old", "new"))
+        grid.add_row(name, *("-" if value is None else f"{100 * value:.1f}" for value in values))
+    return grid

@@ -1,0 +1,50 @@
+"""Views without a bank: new random ones in every step, as the paper trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from newfound.backbones import Backbone
+from newfound.bank import run_trunk
+from newfound.images import ImageTable
+from newfound.views import resized_side, views_of
+
+TRUNK_BATCH = 16  # small: what a layer leaves should still be in the cache when the next one reads it
+
+
+class FreshViews:
+    """The same two questions as a bank answers, answered by reading the images again."""
+
+    def __init__(self, table: ImageTable, backbone: Backbone) -> None:
+        self._table, self._backbone = table, backbone
+        self._pool = ThreadPoolExecutor(2)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
+        """The evaluation view of these images through the trunk."""
+        pixels = self._pool.map(lambda i: self._pixels(int(i), 0, []), images)
+        return self._through_trunk(np.concatenate(list(pixels)))
+
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
+        """Two new views of each image: all first views, then all second views."""
+        draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)]
+        pixels = self._pool.map(lambda d: self._pixels(d[0], seed, [2 * d[1], 2 * d[1] + 1])[1:], draws)
+        both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
+        return self._through_trunk(both.reshape(-1, *both.shape[2:]))
+
+    def _pixels(self, image: int, seed: int, views: list[int]) -> NDArray[np.uint8]:
+        size = self._backbone.image_size
+        photo = self._table.open(image, shorter_side=resized_side(size))
+        return views_of(photo, size, seed, self._table.digests[image], views)
+
+    def _through_trunk(self, pixels: NDArray[np.uint8]) -> Tensor:
+        chunks = (pixels[i : i + TRUNK_BATCH] for i in range(0, len(pixels), TRUNK_BATCH))
+        return torch.cat([run_trunk(self._backbone, chunk) for chunk in chunks])

@@ -1,0 +1,50 @@
+"""SimGCD: a parametric classifier over known and new classes, taught by labels and by its own other view."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from newfound.config import Settings
+from newfound.heads import CosineClassifier, Projector
+from newfound.losses import simgcd_losses
+from newfound.schedules import teacher_temperature
+
+
+class SimGCD(nn.Module):
+    """Tail of the backbone, projector, classifier; the first outputs of the classifier are the known classes."""
+
+    def __init__(self, tail: nn.Module, feature_dim: int, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.tail = tail
+        self.projector = Projector(feature_dim)
+        self.classifier = CosineClassifier(feature_dim, settings.classes)
+
+    def losses(self, tokens: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
+        """What is learnt from one batch: two views of B images, labels B with -1 for unlabelled."""
+        s = self.settings
+        features = self.tail(tokens)  # 2B×d
+        return simgcd_losses(
+            self.projector(features),
+            self.classifier(features),
+            labels,
+            teacher_temperature=self.teacher_temperature(epoch),
+            entropy_weight=s.entropy_weight,
+            supervised_weight=s.supervised_weight,
+            student_temperature=s.student_temperature,
+            info_nce_temperature=s.info_nce_temperature,
+            sup_con_temperature=s.sup_con_temperature,
+        )
+
+    def teacher_temperature(self, epoch: int) -> float:
+        s = self.settings
+        assert s.warmup_epochs is not None  # resolved settings have it
+        return teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
+
+    @torch.inference_mode()
+    def predict(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Features B×d and class probabilities B×K."""
+        features = self.tail(tokens)
+        logits = self.classifier(features)
+        return features, (logits / self.settings.student_temperature).softmax(dim=1)

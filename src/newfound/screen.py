@@ -1,0 +1,104 @@
+"""What a person sees while newfound works: lines, tables, and progress with the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class Tracker(Protocol):
+    """Progress of one piece of work."""
+
+    def update(self, done: int, note: str = "", total: int | None = None) -> None: ...
+
+
+class Screen:
+    """A terminal gets live bars; a log file gets a line every quarter of a minute; ``quiet`` gets nothing."""
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self.console = console or Console(quiet=quiet, highlight=False)
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text))  # Text: names from the user's folder are never read as markup
+
+    def warn(self, text: str) -> None:
+        self.console.print(Text("warning: ", style="yellow bold").append(text, style="not bold default"))
+
+    def table(self, table: Table) -> None:
+        self.console.print(table)
+
+    @contextmanager
+    def track(self, what: str, total: int, done: int = 0) -> Iterator[Tracker]:
+        """Follow ``total`` units of work, ``done`` of which are there already."""
+        kind = _LiveTracker if self.console.is_terminal else _LineTracker
+        with kind(self.console, what, total, done) as tracker:
+            yield tracker
+
+
+class _LiveTracker:
+    def __init__(self, console: Console, what: str, total: int, done: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.fields[note]}", style="dim"),
+            console=console,
+        )
+        self._task = self._progress.add_task(what, total=total, completed=done, note="")
+
+    def __enter__(self) -> _LiveTracker:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def update(self, done: int, note: str = "", total: int | None = None) -> None:
+        self._progress.update(self._task, completed=done, note=note, total=total)
+
+
+class _LineTracker:
+    def __init__(self, console: Console, what: str, total: int, done: int) -> None:
+        self._console, self._what, self._total, self._first = console, what, total, done
+        self._start = self._last = time.monotonic()
+
+    def __enter__(self) -> _LineTracker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        return
+
+    def update(self, done: int, note: str = "", total: int | None = None) -> None:
+        now, self._total = time.monotonic(), total or self._total
+        if now - self._last < SECONDS_BETWEEN_LINES and done < self._total:
+            return
+        self._last, elapsed = now, now - self._start
+        left = elapsed / max(done - self._first, 1) * (self._total - done)
+        text = f"{self._what} {done}/{self._total}, {_clock(elapsed)} elapsed, {_clock(left)} left  {note}"
+        self._console.print(Text(text.rstrip()), soft_wrap=True)
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def megabytes(n_bytes: float) -> str:
+    """
+    >>> megabytes(138_240_000), megabytes(16.1e9)
+    ('138 MB', '16.1 GB')
+    """
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

@@ -1,0 +1,81 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from newfound.backbones.efficientnet import (
+    PIXEL_MEAN,
+    PIXEL_STD,
+    EfficientNetLite0,
+    FoldedEfficientNet,
+    load_efficientnet,
+    packaged_weights,
+)
+from newfound.errors import UserError
+
+IMAGENET_MEAN, IMAGENET_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
+CASES = [(224, "imagenet"), (224, "tf_lite"), (160, "imagenet"), (160, "tf_lite")]
+
+
+@pytest.fixture(scope="module")
+def vectors(golden):
+    return np.load(golden / "efficientnet_lite0.npz", allow_pickle=False)
+
+
+@pytest.fixture(scope="module")
+def network():
+    return load_efficientnet()
+
+
+def normalised(images, kind, dtype):
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if kind == "imagenet" else (PIXEL_MEAN, PIXEL_STD)
+    pixels = torch.tensor(images).permute(0, 3, 1, 2).to(dtype)
+    return (pixels - torch.tensor(mean, dtype=dtype).view(3, 1, 1)) / torch.tensor(std, dtype=dtype).view(3, 1, 1)
+
+
+def test_the_packaged_weights_are_the_ones_the_vectors_were_made_with(vectors):
+    assert hashlib.sha256(packaged_weights().read_bytes()).hexdigest() == str(vectors["weights_sha256"])
+
+
+@pytest.mark.parametrize(("size", "kind"), CASES)
+@pytest.mark.parametrize(("dtype", "suffix", "atol"), [(torch.float64, "f64", 1e-9), (torch.float32, "f32", 1e-4)])
+@torch.no_grad()
+def test_matches_the_released_network(vectors, network, size, kind, dtype, suffix, atol):
+    plain = network.to(dtype)
+    images = normalised(vectors[f"images_{size}"], kind, dtype)
+    np.testing.assert_allclose(plain(images), vectors[f"pooled_{size}_{kind}_{suffix}"], atol=atol, rtol=0)
+    np.testing.assert_allclose(plain.classify(images), vectors[f"logits_{size}_{kind}_{suffix}"], atol=atol, rtol=0)
+
+
+@torch.no_grad()
+def test_padding_is_right_at_a_size_that_leaves_odd_maps(vectors, network):
+    images = normalised(vectors["images_200"], "tf_lite", torch.float64)
+    pooled = network.double()(images)
+    np.testing.assert_allclose(pooled, vectors["pooled_200_tf_lite_dynamic_f64"], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("size", [224, 160, 200])
+@torch.no_grad()
+def test_folded_trunk_equals_the_plain_module(vectors, network, size):
+    plain = network.float()
+    images = normalised(vectors[f"images_{size}"], "tf_lite", torch.float32)
+    before = images.clone()
+    torch.testing.assert_close(FoldedEfficientNet(plain)(images), plain(images), atol=1e-4, rtol=1e-4)
+    assert torch.equal(images, before)  # it works in place, but not on its input
+
+
+def test_folding_leaves_the_plain_module_as_it_was(network):
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    folded = FoldedEfficientNet(network)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not any(p.requires_grad for p in folded.parameters())
+
+
+def test_a_wrong_file_is_refused_with_the_keys(tmp_path):
+    state = EfficientNetLite0().state_dict()
+    state.pop("_fc.bias")
+    save_file(state, tmp_path / "wrong.safetensors")
+    with pytest.raises(UserError, match=r"_fc\.bias"):
+        load_efficientnet(tmp_path / "wrong.safetensors")
