@@ -1,0 +1,418 @@
+"""A folder, read into a table: which images there are, and which of them are labelled with what."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import posixpath
+import stat
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL.Image import Image
+
+from newfound.decode import Unreadable, open_image
+from newfound.errors import UserError
+from newfound.labels import LabelFile, LabelRow, listed, match_rows, read_labels
+
+UNLABELLED = -1
+UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
+LABEL_FILE_NAMES = ("labels.csv", "metadata.csv", "metadata.jsonl")
+SYSTEM_FILES = ("thumbs.db", "ehthumbs.db", "desktop.ini")
+SYSTEM_FOLDERS = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
+
+_PROOF_SIDE = 256  # enough pixels to prove a file readable, and quick for large JPEGs
+_CHUNK_BYTES = 1 << 20
+
+Identity = tuple[int, int]  # device and inode: the same file under whichever name
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file or folder that is not used, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)  # compare tables by their fingerprint
+class ImageTable:
+    """The readable images of a folder, sorted by name, so that their order on disk does not matter."""
+
+    root: Path
+    files: tuple[str, ...]  # relative to root, with forward slashes, sorted by code point
+    labels: NDArray[np.int64]  # per file: index into class_names, -1 = unlabelled
+    class_names: tuple[str, ...]  # the known classes, sorted by code point; some may have no image
+    digests: tuple[str, ...]  # per file: SHA-256 of its content
+    skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def n_known(self) -> int:
+        """How many classes are known, those without an image included."""
+        return len(self.class_names)
+
+    @property
+    def n_labelled(self) -> int:
+        """How many images have a label."""
+        return int((self.labels != UNLABELLED).sum())
+
+    def path(self, index: int) -> Path:
+        """Where image number `index` lies."""
+        return self.root / self.files[index]
+
+    def open(self, index: int, shorter_side: int | None = None) -> Image:
+        """Image number `index`, upright, as RGB; see `newfound.decode.open_image`."""
+        try:
+            return open_image(self.path(index), shorter_side)
+        except Unreadable as error:
+            raise UserError(
+                f"{self.path(index)}: readable when the folder was looked through, but not any more: "
+                f"{error.reason}; restore it, or start again without it"
+            ) from error
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what can influence a result: names, contents, labels; not where the folder lies."""
+        parts = [self.class_names, self.files, self.digests, self.labels.tolist()]
+        # JSON in ASCII also spells names that are not valid UTF-8, each in one way only.
+        return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
+
+
+def read_folder(
+    root: Path,
+    *,
+    labels: Path | None = None,
+    exclude: Collection[Path] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ImageTable:
+    """Find, read and check every image below `root`.
+
+    Without `labels`, each top-level folder is a known class (an empty one too), except `unlabelled`, and
+    loose files are unlabelled. With a labels file, folders mean nothing and files it does not name are
+    unlabelled. Whatever cannot be used is listed in `skipped`; paths in `exclude` are left out in silence.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ["cat/1.png", "dog/2.png", "unlabelled/3.png"]:
+    ...     (root / name).parent.mkdir()
+    ...     Image.new("RGB", (8, 8)).save(root / name)
+    >>> table = read_folder(root)
+    >>> table.files, table.class_names, table.labels.tolist()
+    (('cat/1.png', 'dog/2.png', 'unlabelled/3.png'), ('cat', 'dog'), [0, 1, -1])
+    """
+    root = Path(root)
+    _check_root(root)
+    label_file = None if labels is None else read_labels(labels)
+    scan = _scan(root, left_out=_identities(exclude if labels is None else [*exclude, labels]))
+    # Before the files are read, which may take long: a wrong labels file should show at once.
+    given = _labels_of_folders(scan) if label_file is None else _labels_of_file(root, label_file, scan)
+    digests, unreadable = _read_all(root, scan.files, on_progress)
+    skipped = sorted([*scan.skipped, *unreadable], key=lambda item: (item.file, item.reason))
+    if not digests:
+        raise UserError(_nothing_readable(root, len(scan.files), skipped))
+    return _make_table(root, digests, given, skipped)
+
+
+@dataclass
+class _Given:
+    """What is known before any file is read: the classes, a label for some files, and remarks about both."""
+
+    class_names: tuple[str, ...]
+    label_of: dict[str, str]
+    warnings: list[str]
+    rows: dict[str, LabelRow] = field(default_factory=dict)  # of a labels file, to name them in warnings
+
+
+def _make_table(root: Path, digests: Mapping[str, str], given: _Given, skipped: Sequence[Skipped]) -> ImageTable:
+    files = tuple(sorted(digests))
+    index_of = {name: index for index, name in enumerate(given.class_names)}
+    labels = [index_of[given.label_of[file]] if file in given.label_of else UNLABELLED for file in files]
+    warnings = [
+        *given.warnings,
+        *_warn_of_skipped_rows(given.rows, skipped),
+        *_warn_of_lookalikes(given.class_names),
+        *_warn_of_empty_classes(given.class_names, labels),
+        *_warn_of_contradictions(digests, given.label_of),
+    ]
+    return ImageTable(
+        root=root,
+        files=files,
+        labels=np.array(labels, dtype=np.int64),
+        class_names=given.class_names,
+        digests=tuple(digests[file] for file in files),
+        skipped=tuple(skipped),
+        warnings=tuple(warnings),
+    )
+
+
+# What lies in the folder
+
+
+@dataclass
+class _Scan:
+    files: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    top_folders: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    name: str  # relative to the root, "" for the root itself
+    ancestors: tuple[Identity, ...]  # of itself and of every folder above it
+
+
+def _check_root(root: Path) -> None:
+    if not os.path.exists(root):
+        raise UserError(f"{root}: there is no such folder; give the folder that holds the images")
+    if not os.path.isdir(root):
+        raise UserError(f"{root}: this is a file; give the folder that holds the images")
+    try:
+        os.listdir(root)
+    except OSError as error:
+        raise UserError(f"{root}: the folder cannot be read: {error.strerror}") from error
+
+
+def _identities(paths: Iterable[Path]) -> set[Identity]:
+    """Paths that do not exist (yet) have none."""
+    return {_identity(os.stat(path)) for path in paths if os.path.exists(path)}
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+def _scan(root: Path, left_out: set[Identity]) -> _Scan:
+    scan = _Scan()
+    waiting = [_Folder("", (_identity(os.stat(root)),))]
+    while waiting:  # a list instead of recursion: folders may nest deeper than Python's stack
+        folder = waiting.pop()
+        try:
+            names = sorted(os.listdir(os.path.join(root, folder.name)))
+        except OSError as error:
+            scan.skipped.append(Skipped(folder.name, _why(error)))
+            continue
+        for name in names:
+            inner = _enter(root, folder, name, left_out, scan)
+            if inner is not None:
+                waiting.append(inner)
+    return scan
+
+
+def _enter(root: Path, folder: _Folder, name: str, left_out: set[Identity], scan: _Scan) -> _Folder | None:
+    """Note one entry of a folder in `scan`; return it if it is a folder to look into."""
+    file = f"{folder.name}/{name}" if folder.name else name
+    try:
+        status = os.stat(os.path.join(root, file))
+    except OSError as error:
+        scan.skipped.append(Skipped(file, _why(error)))
+        return None
+    identity = _identity(status)
+    if identity in left_out:
+        return None
+    is_folder = stat.S_ISDIR(status.st_mode)
+    reason = _folder_unwanted(name, identity, folder.ancestors) if is_folder else _file_unwanted(name, status)
+    if reason is not None:
+        scan.skipped.append(Skipped(file, reason))
+        return None
+    if not is_folder:
+        scan.files.append(file)
+        return None
+    if not folder.name:
+        scan.top_folders.append(name)
+    return _Folder(file, (*folder.ancestors, identity))
+
+
+def _folder_unwanted(name: str, identity: Identity, ancestors: tuple[Identity, ...]) -> str | None:
+    if identity in ancestors:
+        return "symbolic link loop"
+    if name.startswith("."):
+        return "hidden folder"
+    return "system folder" if name.lower() in SYSTEM_FOLDERS else None
+
+
+def _file_unwanted(name: str, status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "not a regular file"
+    if name.startswith("."):
+        return "hidden file"
+    return "system file" if name.lower() in SYSTEM_FILES else None
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "broken symbolic link"
+    if isinstance(error, PermissionError):
+        return "no permission to read"
+    if error.errno == errno.ELOOP:
+        return "symbolic link loop"
+    return error.strerror or type(error).__name__
+
+
+# Reading the files
+
+
+def _read_all(
+    root: Path, files: Sequence[str], on_progress: Callable[[int, int], None] | None
+) -> tuple[dict[str, str], list[Skipped]]:
+    """The digest of each readable file, and the others with a reason."""
+    digests: dict[str, str] = {}
+    unreadable: list[Skipped] = []
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        results = pool.map(lambda file: _read_one(root / file), files)
+        for done, (file, result) in enumerate(zip(files, results, strict=True), start=1):
+            if isinstance(result, Unreadable):
+                unreadable.append(Skipped(file, result.reason))
+            else:
+                digests[file] = result
+            if on_progress is not None:
+                on_progress(done, len(files))
+    finally:
+        pool.shutdown(cancel_futures=True)  # so that Ctrl-C does not wait for every file that is left
+    return digests, unreadable
+
+
+def _read_one(path: Path) -> str | Unreadable:
+    try:
+        open_image(path, shorter_side=_PROOF_SIDE)  # first, so that a film is not read to its end
+        return _digest(path)
+    except Unreadable as error:
+        return error
+    except OSError as error:
+        return Unreadable(_why(error))
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> str:
+    if not skipped:
+        return f"{root}: the folder holds no files; put images there (PNG, JPEG, WebP, GIF, BMP or TIFF)"
+    reasons = Counter(item.reason.split(":")[0] for item in skipped)  # without the details
+    by_count = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    counted = listed([f"{count:,} × {reason}" for reason, count in by_count])
+    return f"{root}: no readable image among {n_files:,} files looked at; skipped were {counted}"
+
+
+# Labels from folders
+
+
+def _labels_of_folders(scan: _Scan) -> _Given:
+    classes = {name for name in scan.top_folders if name.lower() not in UNLABELLED_FOLDERS}
+    top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
+    label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
+    unused = [name for name in sorted(scan.files) if name.lower() in LABEL_FILE_NAMES]
+    warnings = [f"{name} is not used; to take the labels from it, pass --labels PATH" for name in unused]
+    return _Given(tuple(sorted(classes)), label_of, warnings)
+
+
+# Labels from a file
+
+
+def _labels_of_file(root: Path, label_file: LabelFile, scan: _Scan) -> _Given:
+    reasons = {item.file: item.reason for item in scan.skipped}
+    matches = match_rows(label_file, root, [*scan.files, *reasons])
+    if not matches.by_file:
+        raise UserError(_no_row_matches(root, label_file))
+    classes = tuple(sorted({row.label for row in label_file.rows if row.label is not None}))
+    warnings = [
+        *label_file.warnings,
+        *matches.warnings,
+        *_warn_of_missing_files(root, matches.missing, reasons),
+        *_warn_of_unlabelled_class(classes),
+    ]
+    label_of = {file: row.label for file, row in matches.by_file.items() if row.label is not None}
+    return _Given(classes, label_of, warnings, matches.by_file)
+
+
+def _no_row_matches(root: Path, label_file: LabelFile) -> str:
+    rows = [_shown(row) for row in label_file.rows]
+    if not rows:
+        return f"{label_file.path}: there is a header but no row; name at least one file of {root}"
+    return (
+        f"{label_file.path}: none of its {len(rows):,} rows names a file in {root}: {listed(rows)}; "
+        "give paths relative to that folder"
+    )
+
+
+def _shown(row: LabelRow) -> str:
+    return f"{row.place} {row.file!r}"
+
+
+def _reason_of_folder_above(cell: str, reasons: Mapping[str, str]) -> str | None:
+    """Why a file was never seen, if it lies in a folder that was skipped as a whole."""
+    parts = posixpath.normpath(cell.strip().replace("\\", "/")).split("/")
+    above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    return next((reasons[folder] for folder in above if folder in reasons), None)
+
+
+# Remarks
+
+
+def _warn_of_missing_files(root: Path, missing: Iterable[LabelRow], reasons: Mapping[str, str]) -> Iterator[str]:
+    rows: list[str] = []
+    for row in missing:
+        reason = _reason_of_folder_above(row.file, reasons)
+        rows.append(_shown(row) if reason is None else f"{_shown(row)} ({reason})")
+    if rows:
+        yield f"label rows whose file is not in {root}; their labels still make known classes: {listed(rows)}"
+
+
+def _warn_of_skipped_rows(rows: Mapping[str, LabelRow], skipped: Iterable[Skipped]) -> Iterator[str]:
+    unused = [f"{_shown(rows[item.file])} ({item.reason})" for item in skipped if item.file in rows]
+    if unused:
+        yield f"label rows whose file was skipped; their labels still make known classes: {listed(unused)}"
+
+
+def _warn_of_unlabelled_class(classes: Iterable[str]) -> Iterator[str]:
+    for name in classes:
+        if name.lower() in UNLABELLED_FOLDERS:
+            yield f"the label {name!r} is taken as the name of a class; to mean unlabelled, leave it blank"
+
+
+def _warn_of_lookalikes(classes: Iterable[str]) -> Iterator[str]:
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        folded = unicodedata.normalize("NFC", name).casefold()
+        alike[unicodedata.normalize("NFC", folded).strip()].append(repr(name))
+    pairs = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    if pairs:
+        yield f"classes that differ only by case, spaces or accents' encoding are kept apart: {listed(pairs)}"
+
+
+def _warn_of_empty_classes(classes: Sequence[str], labels: Collection[int]) -> Iterator[str]:
+    seen = set(labels)
+    empty = [repr(name) for index, name in enumerate(classes) if index not in seen]
+    if empty:
+        yield f"known classes without a readable image: {listed(empty)}"
+
+
+def _warn_of_contradictions(digests: Mapping[str, str], label_of: Mapping[str, str]) -> Iterator[str]:
+    """Exact copies under different labels; an unlabelled copy of a labelled image contradicts nothing."""
+    first: dict[str, str] = {}
+    pairs: list[str] = []
+    for file in sorted(label_of.keys() & digests.keys()):
+        earlier = first.setdefault(digests[file], file)
+        if label_of[earlier] != label_of[file]:
+            pairs.append(f"{earlier!r} ({label_of[earlier]!r}) and {file!r} ({label_of[file]!r})")
+    if pairs:
+        yield f"the same image under two labels: {listed(pairs)}"
