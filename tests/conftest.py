@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+from doubles import mean_colour_backbone
+from pictures import write_folder
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -8,3 +10,20 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.fixture(scope="session")
 def golden() -> Path:
     return GOLDEN
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """No test reads or fills the user's bank."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small folder of coloured squares and its truth."""
+    return write_folder(tmp_path)
+
+
+@pytest.fixture
+def quick_backbone():
+    return mean_colour_backbone()

@@ -18,6 +18,7 @@ from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
 from newfound.config import QUICK_EPOCHS, Settings
+from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
 from newfound.methods.kmeans import kmeans_clusters
@@ -55,6 +56,8 @@ def discover(
     """
     screen = screen or Screen(quiet=True)
     folder = Path(folder)
+    if truth is not None and not truth.is_file():
+        raise UserError(f"--truth {truth}: there is no such file")
     run = RunFolder(out or default_out(folder))
     table = _read(folder, labels, run, screen)
     settings = settings.resolved(table.n_known)

@@ -74,14 +74,18 @@ class ImageTable:
         return self.root / self.files[index]
 
     def open(self, index: int, shorter_side: int | None = None) -> Image:
-        """Image number `index`, upright, as RGB; see `newfound.decode.open_image`."""
+        """Image number `index`, upright, as RGB, as long as it is still the one that was listed."""
+        path = self.path(index)
         try:
-            return open_image(self.path(index), shorter_side)
-        except Unreadable as error:
+            image = open_image(path, shorter_side)
+            if _digest(path) != self.digests[index]:
+                raise Unreadable("its content is another one")
+        except (Unreadable, OSError) as error:
             raise UserError(
-                f"{self.path(index)}: readable when the folder was looked through, but not any more: "
-                f"{error.reason}; restore it, or start again without it"
+                f"{path} has changed since the folder was looked through: {error}. "
+                "Restore it, or start again with the folder as it is."
             ) from error
+        return image
 
     @cached_property
     def fingerprint(self) -> str:

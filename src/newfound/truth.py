@@ -19,7 +19,7 @@ from newfound.evaluate import (
     rand_index,
 )
 from newfound.images import ImageTable
-from newfound.labels import read_labels
+from newfound.labels import match_rows, read_labels
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,13 @@ class Truth:
 
 def read_truth(path: Path, table: ImageTable) -> Truth:
     """Read a CSV of ``file,label``; files are named as in the images folder."""
-    label_of = {row.file: row.label for row in read_labels(path).rows if row.label is not None}
+    rows = match_rows(read_labels(path), table.root, table.files).by_file
+    label_of = {file: row.label for file, row in rows.items() if row.label is not None}
     unlabelled = np.flatnonzero(table.labels < 0)
     images = np.array([i for i in unlabelled if table.files[i] in label_of], dtype=np.int64)
     if not len(images):
         raise UserError(f"{path} names none of the {len(unlabelled)} unlabelled images in {table.root}")
-    names = [str(label_of[table.files[i]]) for i in images]
+    names = [label_of[table.files[i]] for i in images]
     number = {name: k for k, name in enumerate(sorted({*table.class_names, *names}))}
     return Truth(
         images=images,
