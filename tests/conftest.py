@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from doubles import mean_colour_backbone
 from pictures import write_folder
 

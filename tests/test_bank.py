@@ -9,7 +9,6 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from pictures import picture
 
 import newfound.bank as bank_module
 from newfound.bank import Recipe, open_bank, run_trunk
@@ -17,6 +16,7 @@ from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.screen import Screen
 from newfound.views import resized_side, views_of
+from pictures import picture
 
 QUIET = Screen(quiet=True)
 VIEWS = 4
@@ -63,7 +63,9 @@ def test_every_ordered_pair_of_views_is_drawn(opened):
     images = np.zeros(3000, dtype=np.int64)
     pair = opened.training_pair(images, seed=0, step=0)
     marks = {tuple(opened._rows[0][v].float().tolist()): v for v in range(1 + VIEWS)}
-    drawn = {(marks[tuple(a.tolist())], marks[tuple(b.tolist())]) for a, b in zip(pair[:3000], pair[3000:], strict=True)}
+    drawn = {
+        (marks[tuple(a.tolist())], marks[tuple(b.tolist())]) for a, b in zip(pair[:3000], pair[3000:], strict=True)
+    }
     assert drawn == {(a, b) for a in range(1, 5) for b in range(1, 5) if a != b}
 
 

@@ -29,7 +29,7 @@ class Discover:
     or any images, with --labels naming the labelled ones. Nothing in it is changed.
     """
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The images."""
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     labels: Path | None = None

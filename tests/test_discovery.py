@@ -1,0 +1,168 @@
+"""The whole line on small real folders, with the embedded network."""
+
+import csv
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from newfound import discovery
+from newfound.backbones import load_backbone
+from newfound.config import Settings
+from newfound.discovery import discover
+from newfound.errors import UserError
+from pictures import picture
+
+FAST = {"epochs": 4, "image_size": 32, "bank_views": 2, "batch_size": 8}
+
+
+def rows(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def found(folder, tmp_path):
+    return discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=folder[1])
+
+
+def test_the_run_folder_holds_everything(found):
+    expected = {"config.toml", "skipped.csv", "log.jsonl", "checkpoint", "assignments.csv", "classes.csv",
+                "embeddings.npy", "model.safetensors", "model.json", "metrics.json"}  # fmt: skip
+    assert set(os.listdir(found.run)) == expected
+    assert not list(found.run.rglob("*.tmp"))
+
+
+def test_assignments_name_every_image_once(found):
+    table = rows(found.run / "assignments.csv")
+    assert [row["file"] for row in table] == list(found.table.files)
+    names = {row["name"] for row in rows(found.run / "classes.csv")}
+    for row in table:
+        assert row["class"] in names
+        assert row["class"] != row["runner_up"]
+        assert row["is_new"] == ("true" if row["class"].startswith("new-") else "false")
+        assert 1 >= float(row["confidence"]) >= float(row["runner_up_confidence"]) >= 0
+        assert row["given_label"] == (row["file"].split("/")[0] if not row["file"].startswith("unlabelled") else "")
+
+
+def test_classes_are_counted(found):
+    classes = rows(found.run / "classes.csv")
+    assert [row["name"] for row in classes] == ["green", "red", "new-1", "new-2"]
+    assert [row["kind"] for row in classes] == ["known", "known", "new", "new"]
+    assert sum(int(row["size"]) for row in classes) == len(found.table)
+    assert all(row["nearest_class"] != row["name"] for row in classes)
+
+
+def test_embeddings_are_unit_vectors_in_the_order_of_the_table(found):
+    embeddings = np.load(found.run / "embeddings.npy")
+    assert embeddings.shape == (len(found.table), 1280)
+    np.testing.assert_allclose(np.linalg.norm(embeddings.astype(np.float64), axis=1), 1, atol=1e-2)
+
+
+def test_the_model_files_alone_reproduce_the_confidence(found):
+    """What `predict` will need: tail and classifier from model.safetensors, the rest from model.json."""
+    description = json.loads((found.run / "model.json").read_text())
+    tensors = load_file(found.run / "model.safetensors")
+    backbone = load_backbone(description["backbone"], image_size=description["image_size"])
+    assert backbone.fingerprint == description["backbone_fingerprint"]
+    tail = backbone.new_tail()
+    tail.load_state_dict({k[len("tail.") :]: t for k, t in tensors.items() if k.startswith("tail.")})
+    bank = discovery.open_bank(
+        found.table, backbone, views=2, folder=discovery.default_bank_folder(), screen=discovery.Screen(quiet=True)
+    )
+    features = torch.nn.functional.normalize(tail(bank.evaluation(range(len(found.table)))), dim=1)
+    directions = torch.nn.functional.normalize(tensors["classifier.weight"], dim=1)
+    confidence = ((features @ directions.T) / description["temperature"]).softmax(dim=1).max(dim=1).values
+    np.testing.assert_allclose(confidence.detach(), found.assignment.confidence, atol=1e-5)
+    assert description["class_names"] == list(found.assignment.class_names)
+
+
+def test_metrics_hold_the_named_numbers(found):
+    metrics = json.loads((found.run / "metrics.json").read_text())
+    for name in ("all", "old", "new", "kmeans_all", "kmeans_old", "kmeans_new", "v1_all", "v2b_new", "nmi", "ari"):
+        assert 0 <= metrics[name] <= 1
+    assert metrics["images_scored"] == 18
+
+
+def test_same_seed_same_bytes_wherever_the_folder_lies(folder, tmp_path):
+    """Order on disk, place of the folder and a cold bank do not matter."""
+    discover(folder[0], Settings(4, **FAST), out=tmp_path / "one")
+    elsewhere = tmp_path / "elsewhere"
+    for file in sorted(folder[0].rglob("*.png"), reverse=True):
+        target = elsewhere / file.relative_to(folder[0])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    discover(elsewhere, Settings(4, **FAST, bank_dir=tmp_path / "cold"), out=tmp_path / "two")
+    for name in ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    discover(folder[0], Settings(4, **FAST, seed=1), out=tmp_path / "three")
+    assert (tmp_path / "one" / "assignments.csv").read_bytes() != (tmp_path / "three" / "assignments.csv").read_bytes()
+
+
+def test_truth_changes_nothing_but_the_metrics(folder, tmp_path):
+    discover(folder[0], Settings(4, **FAST), out=tmp_path / "without")
+    lies = tmp_path / "lies.csv"
+    lines = folder[1].read_text().splitlines()
+    lies.write_text("\n".join([lines[0], *(line.split(",")[0] + ",lie" for line in lines[1:])]))
+    discover(folder[0], Settings(4, **FAST), out=tmp_path / "with", truth=lies)
+    for name in ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "config.toml"):
+        assert (tmp_path / "without" / name).read_bytes() == (tmp_path / "with" / name).read_bytes()
+    assert not (tmp_path / "without" / "metrics.json").exists()
+
+
+def test_training_without_a_bank(folder, tmp_path):
+    found = discover(folder[0], Settings(4, **{**FAST, "epochs": 2}, views="fresh"), out=tmp_path / "run")
+    again = discover(folder[0], Settings(4, **{**FAST, "epochs": 2}, views="fresh"), out=tmp_path / "again")
+    assert np.array_equal(found.assignment.confidence, again.assignment.confidence)
+    assert not discovery.default_bank_folder().exists()
+
+
+def test_a_labels_file_does_the_same_as_class_folders(folder, tmp_path):
+    flat, lines = tmp_path / "flat", ["file,label"]
+    flat.mkdir()
+    for file in folder[0].rglob("*.png"):
+        shutil.copy(file, flat / file.name)
+        if file.parent.name != "unlabelled":
+            lines.append(f"{file.name},{file.parent.name}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    found = discover(flat, Settings(4, **FAST), out=tmp_path / "run", labels=tmp_path / "labels.csv")
+    assert found.table.class_names == ("green", "red")
+    assert found.table.n_labelled == 6
+
+
+def test_a_run_inside_the_image_folder_is_not_read_as_images(folder):
+    found = discover(folder[0], Settings(4, **FAST), out=folder[0] / "run")
+    assert found.table.class_names == ("green", "red")
+    again = discover(folder[0], Settings(4, **FAST), out=folder[0] / "run", resume=True)
+    assert again.table.fingerprint == found.table.fingerprint
+
+
+def test_broken_files_are_listed_and_do_no_harm(folder, tmp_path):
+    clean = discover(folder[0], Settings(4, **FAST), out=tmp_path / "clean")
+    (folder[0] / "unlabelled" / "empty.jpg").write_bytes(b"")
+    (folder[0] / "unlabelled" / "notes.txt").write_text("buy milk")
+    picture("red", 1).save(folder[0] / "whole.jpg")
+    (folder[0] / "half.jpg").write_bytes((folder[0] / "whole.jpg").read_bytes()[:300])
+    (folder[0] / "whole.jpg").unlink()
+    broken = discover(folder[0], Settings(4, **FAST), out=tmp_path / "broken")
+    reasons = {row["file"]: row["reason"] for row in rows(tmp_path / "broken" / "skipped.csv")}
+    assert set(reasons) == {"unlabelled/empty.jpg", "unlabelled/notes.txt", "half.jpg"}
+    assert all(reasons.values())
+    assert clean.table.fingerprint == broken.table.fingerprint
+
+
+def test_a_missing_truth_is_an_error_before_the_work(folder, tmp_path):
+    with pytest.raises(UserError, match="there is no such file"):
+        discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=tmp_path / "nowhere.csv")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_truth_of_other_files_loses_nothing(folder, tmp_path):
+    (tmp_path / "other.csv").write_text("file,label\nnowhere.png,cat\n")
+    with pytest.raises(UserError, match="names none of the 18"):
+        discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=tmp_path / "other.csv")
+    assert (tmp_path / "run" / "assignments.csv").exists()

@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from newfound.bank import open_bank
+from newfound.config import Settings
+from newfound.discovery import new_model
+from newfound.errors import UserError
+from newfound.images import read_folder
+from newfound.run_folder import RunFolder
+from newfound.screen import Screen
+from newfound.train import draw_batches, predict, train
+
+QUIET = Screen(quiet=True)
+
+
+@pytest.fixture
+def setting(folder, quick_backbone, tmp_path):
+    """A table, its bank, and a function that starts a run."""
+    table = read_folder(folder[0])
+    bank = open_bank(table, quick_backbone, views=4, folder=tmp_path / "banks", screen=QUIET)
+
+    def start(name, **changes):
+        options = {"classes": 4, "epochs": 6, "batch_size": 8, **changes}
+        chosen = Settings(**options).resolved(table.n_known)
+        run = RunFolder(tmp_path / name)
+        run.begin(chosen, {"data": {"fingerprint": table.fingerprint}}, resume=run.path.exists())
+        return new_model(quick_backbone, bank, chosen), chosen, run
+
+    return table, bank, start
+
+
+@settings(max_examples=50, deadline=None)
+@given(labelled=st.integers(0, 40), unlabelled=st.integers(0, 60), batch=st.integers(1, 50), epoch=st.integers(0, 5))
+def test_batches_are_full_and_as_many_as_fit(labelled, unlabelled, batch, epoch):
+    labels = np.array([0] * labelled + [-1] * unlabelled)
+    if not len(labels):
+        return
+    batches = draw_batches(labels, batch, seed=0, epoch=epoch)
+    assert len(batches) == max(1, len(labels) // batch)
+    assert {len(b) for b in batches} == {min(batch, len(labels))}
+    assert all(0 <= i < len(labels) for b in batches for i in b)
+
+
+def test_half_of_the_draws_are_labelled_on_average():
+    labels = np.array([3] * 20 + [-1] * 480)
+    drawn = np.concatenate([b for epoch in range(40) for b in draw_batches(labels, 100, 0, epoch)])
+    share = (labels[drawn] >= 0).mean()
+    assert 0.47 < share < 0.53
+    counts = np.bincount(drawn, minlength=500)
+    assert counts[:20].std() / counts[:20].mean() < 0.1  # alike within the labelled ones
+    assert counts[20:].min() > 0
+
+
+def test_draws_depend_on_seed_and_epoch_only():
+    labels = np.array([0] * 10 + [-1] * 30)
+    one = np.concatenate(draw_batches(labels, 8, 0, 3))
+    assert np.array_equal(one, np.concatenate(draw_batches(labels, 8, 0, 3)))
+    assert not np.array_equal(one, np.concatenate(draw_batches(labels, 8, 0, 4)))
+    assert not np.array_equal(one, np.concatenate(draw_batches(labels, 8, 1, 3)))
+
+
+def test_training_sorts_colours(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run", epochs=30)
+    prediction = train(model, bank, table.labels, chosen, run, QUIET)
+    labelled = table.labels >= 0
+    assert (prediction.classes.numpy()[labelled] == table.labels[labelled]).all()
+    torch.testing.assert_close(prediction.probabilities.sum(dim=1), torch.ones(len(table)))
+    log = run.log()
+    assert [entry["epoch"] for entry in log] == list(range(1, 31))
+    assert log[-1]["total"] < log[0]["total"]
+    expected = {"cross_entropy", "distillation", "mean_entropy", "info_nce", "sup_con", "total", "learning_rate",
+                "teacher_temperature", "known_accuracy", "empty_classes", "seconds", "epoch"}  # fmt: skip
+    assert set(log[0]) == expected
+
+
+def test_the_first_step_is_plain_sgd_with_momentum_and_decay(setting):
+    """One epoch of one step, against the update written out by hand."""
+    table, bank, start = setting
+    model, chosen, run = start("run", epochs=1, batch_size=1000, weight_decay=0.01)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    (images,) = draw_batches(table.labels, 1000, 0, 0)
+    parts = model.losses(bank.training_pair(images, 0, 0), torch.from_numpy(table.labels[images]), 0)
+    gradients = dict(zip(before, torch.autograd.grad(parts["total"], list(model.parameters())), strict=True))
+    train(model, bank, table.labels, chosen, run, QUIET)
+    for name, parameter in model.named_parameters():
+        decay = 0.01 if parameter.ndim > 1 else 0.0
+        expected = before[name] - chosen.learning_rate * (gradients[name] + decay * before[name])
+        torch.testing.assert_close(parameter.detach(), expected)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(setting, stop_after):
+    table, bank, start = setting
+    model, chosen, run = start("whole")
+    whole = train(model, bank, table.labels, chosen, run, QUIET)
+
+    model, chosen, run = start("stopped")
+
+    class Stopping(RunFolder):
+        def save_epoch(self, model, optimiser, entry):
+            super().save_epoch(model, optimiser, entry)
+            if entry["epoch"] == stop_after:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model, bank, table.labels, chosen, Stopping(run.path), QUIET)
+    with open(run.path / "log.jsonl", "a") as log:
+        log.write('{"epoch": ' + str(stop_after + 1) + '}\n{"epo')  # killed between log line and checkpoint, in a write
+    model, chosen, run = start("stopped")
+    resumed = train(model, bank, table.labels, chosen, run, QUIET)
+    assert torch.equal(resumed.probabilities, whole.probabilities)
+    assert torch.equal(resumed.features, whole.features)
+    assert [entry["epoch"] for entry in run.log()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_finished_run_is_only_evaluated(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run")
+    first = train(model, bank, table.labels, chosen, run, QUIET)
+    model, chosen, run = start("run")
+    again = train(model, bank, table.labels, chosen, run, QUIET)
+    assert torch.equal(first.probabilities, again.probabilities)
+
+
+def test_prediction_does_not_depend_on_the_batch(setting):
+    table, bank, start = setting
+    model, _, _ = start("run")
+    torch.testing.assert_close(predict(model, bank, 5).probabilities, predict(model, bank, 100).probabilities)
+
+
+def test_nothing_labelled_trains_too(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run")
+    prediction = train(model, bank, np.full(len(table), -1), chosen, run, QUIET)
+    assert prediction.probabilities.isfinite().all()
+    assert run.log()[-1]["known_accuracy"] is None
+    assert run.log()[-1]["cross_entropy"] == 0.0
+
+
+def test_a_loss_that_explodes_is_an_error_and_keeps_the_checkpoint(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run", learning_rate=1e30)
+    with pytest.raises(UserError, match="no longer a number in epoch"):
+        train(model, bank, table.labels, chosen, run, QUIET)
