@@ -80,8 +80,8 @@ def lay_out(dataset: str, data: Path, splits: Path, target: Path) -> tuple[Path,
 
 def run(images: Path, truth: Path, classes: int, seed: int, extra: list[str], work: Path) -> dict[str, object]:
     out, banks = work / f"run-{seed}", work / "banks"
-    command = [sys.executable, "-m", "newfound", "discover", str(images), "--classes", str(classes), "--seed", str(seed),
-               "--truth", str(truth), "--out", str(out), "--bank-dir", str(banks), *extra]  # fmt: skip
+    command = [sys.executable, "-m", "newfound", "discover", str(images), "--classes", str(classes), *extra]
+    command += ["--seed", str(seed), "--truth", str(truth), "--out", str(out), "--bank-dir", str(banks)]
     started = time.perf_counter()
     subprocess.run(command, check=True)
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

@@ -145,7 +145,8 @@ if {when} < 0:  # between the two files of the second shard
             last.unlink()
             os.kill(os.getpid(), 9)
     bank._write_shard = half
-bank.open_bank(read_folder(Path({root!r})), mean_colour_backbone(), views=4, folder=Path({banks!r}), screen=Screen(quiet=True))
+table, banks = read_folder(Path({root!r})), Path({banks!r})
+bank.open_bank(table, mean_colour_backbone(), views=4, folder=banks, screen=Screen(quiet=True))
 """
 
 

@@ -71,8 +71,13 @@ def test_odd_names_survive_the_csv(tmp_path):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(RuntimeError), write_atomically(path) as file:
-        file.write("half of the n")
-        raise RuntimeError
+
+    def fail_in_the_middle():
+        with write_atomically(path) as file:
+            file.write("half of the n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_in_the_middle()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file.txt"]

@@ -127,7 +127,7 @@ def test_a_finished_run_is_only_evaluated(setting):
 
 
 def test_prediction_does_not_depend_on_the_batch(setting):
-    table, bank, start = setting
+    _, bank, start = setting
     model, _, _ = start("run")
     torch.testing.assert_close(predict(model, bank, 5).probabilities, predict(model, bank, 100).probabilities)
 
