@@ -34,7 +34,10 @@ def test_every_setting_is_in_the_file():
 
 def test_what_is_left_open_is_decided():
     quick = Settings(5, device="cpu").resolved(2)
-    assert (quick.epochs, quick.warmup_epochs) == (60, 9)
+    assert (quick.epochs, quick.warmup_epochs) == (60, 30)
+    assert quick.entropy_weight == 1.0
+    assert Settings(100, device="cpu").resolved(2).entropy_weight == 2.0
+    assert Settings(100, entropy_weight=4.0, device="cpu").resolved(2).entropy_weight == 4.0
     published = Settings(5, epochs=200, device="cpu").resolved(2)
     assert published.warmup_epochs == 30
     assert Settings(5, epochs=1, device="cpu").resolved(2).warmup_epochs == 1

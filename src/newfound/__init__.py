@@ -1,5 +1,22 @@
 """newfound finds the categories nobody has named yet."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from newfound.config import Settings
+from newfound.errors import UserError
+
+if TYPE_CHECKING:
+    from newfound.discovery import Discovery, discover
 
 __version__ = version("newfound")
+__all__ = ["Discovery", "Settings", "UserError", "__version__", "discover"]
+
+
+def __getattr__(name: str) -> Any:
+    """`discover` brings torch with it; whoever only asks for --help need not wait for that."""
+    if name in ("Discovery", "discover"):
+        from newfound import discovery
+
+        return getattr(discovery, name)
+    raise AttributeError(f"module 'newfound' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from newfound.config import Settings
+from newfound.config import UNSET_FILE, UNSET_FOLDER, Settings
 from newfound.errors import UserError
 from newfound.screen import Screen
 
@@ -32,11 +33,11 @@ class Discover:
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The images."""
     settings: Annotated[Settings, tyro.conf.arg(name="")]
-    labels: Path | None = None
+    labels: Annotated[Path | None, UNSET_FILE] = None
     """CSV with the columns file,label (blank = unlabelled), or a Hugging Face metadata.csv / metadata.jsonl."""
-    out: Path | None = None
+    out: Annotated[Path | None, UNSET_FOLDER] = None
     """The run folder to write. Unset: newfound-FOLDER, here."""
-    truth: Path | None = None
+    truth: Annotated[Path | None, UNSET_FILE] = None
     """CSV file,label with the true classes, for scoring only; read after training."""
     resume: bool = False
     """Go on with a run that was stopped."""
@@ -62,7 +63,7 @@ class Demo:
     """Passes over the images."""
     image_size: int = 96
     """The photos have 28 by 28 pixels; enlarging them further costs time."""
-    bank_dir: Path | None = None
+    bank_dir: Annotated[Path | None, UNSET_FOLDER] = None
     """Where the bank is kept. Unset: newfound/banks in your cache folder."""
     resume: bool = False
     """Go on with a demo that was stopped."""
@@ -95,6 +96,9 @@ def main() -> None:
     except UserError as error:
         print(f"newfound: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         print("newfound: stopped. The same command with --resume goes on from the last epoch.", file=sys.stderr)
         sys.exit(130)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
+import tyro
 
 from newfound.errors import UserError
 
@@ -18,6 +20,11 @@ else:
 
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
+
+# How an option that may be left out reads in --help
+UNSET_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
+UNSET_FOLDER = tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
+UNSET_NUMBER = tyro.conf.arg(metavar="N", help_behavior_hint="")
 
 
 @dataclass(frozen=True)
@@ -30,12 +37,12 @@ class Settings:
     """What is learnt."""
     seed: int = 0
     """Same seed, same folder, same machine: the same bytes in assignments.csv."""
-    epochs: int | None = None
+    epochs: Annotated[int | None, UNSET_NUMBER] = None
     """Passes over the images. Unset: 200 as published on a GPU, 60 (the quick recipe) on a CPU."""
     backbone: str = "efficientnet_lite0"
     """efficientnet_lite0 comes with newfound. dino_vitb16, dino_vits16, dino_vitb8, dino_vits8, dinov2_vits14,
     dinov2_vitb14, dinov2_vits14_reg, dinov2_vitb14_reg are fetched from the hub unless --weights is given."""
-    weights: Path | None = None
+    weights: Annotated[Path | None, UNSET_FILE] = None
     """A local file with the backbone's weights (.safetensors, or .pth without code in it)."""
     grad_from_block: int = 11
     """ViT only: the first block that is trained, 0 to 11. Those below it are frozen."""
@@ -46,7 +53,7 @@ class Settings:
     fresh: new random views in every step, as in the paper; many times slower."""
     bank_views: int = 8
     """Training views per image in the bank."""
-    bank_dir: Path | None = None
+    bank_dir: Annotated[Path | None, UNSET_FOLDER] = None
     """Where banks are kept and shared between runs. Unset: newfound/banks in your cache folder."""
     batch_size: int = 128
     """Images per step; a smaller folder is one batch."""
@@ -55,17 +62,18 @@ class Settings:
     momentum: float = 0.9
     weight_decay: float = 5e-5
     """Not on biases and other 1-D tensors."""
-    entropy_weight: float = 2.0
-    """Weight of the mean-entropy term (the paper's epsilon), which keeps classes from staying empty.
-    Published: 1 for CIFAR-10, ImageNet-100, Cars, Aircraft, Herbarium; 2 for CUB; 4 for CIFAR-100."""
+    entropy_weight: Annotated[float | None, UNSET_NUMBER] = None
+    """Weight of the mean-entropy term (the paper's epsilon), which keeps classes from staying empty. Unset: log10 of
+    the number of classes. Published: 1 for CIFAR-10, ImageNet-100, Cars, Aircraft, Herbarium; 2 for CUB; 4 for
+    CIFAR-100."""
     supervised_weight: float = 0.35
     """Weight of the supervised parts (the paper's lambda); the others get the rest."""
     student_temperature: float = 0.1
     teacher_temperature_start: float = 0.07
     teacher_temperature: float = 0.04
     """Sharpness of the targets, reached in a straight line from teacher_temperature_start."""
-    warmup_epochs: int | None = None
-    """Epochs until then. Unset: 30 as published, or the same share of a run shorter than 200."""
+    warmup_epochs: Annotated[int | None, UNSET_NUMBER] = None
+    """Epochs until then. Unset: 30 as published, or half of a run shorter than 60."""
     info_nce_temperature: float = 1.0
     """As in the released code; the paper's text has it the other way round (0.07 here, 1.0 below)."""
     sup_con_temperature: float = 0.07
@@ -75,11 +83,16 @@ class Settings:
     def resolved(self, n_known: int) -> Settings:
         """The same settings with everything that was left open decided; raises if they make no sense."""
         device = _device(self.device)
-        epochs = self.epochs or (QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS)
+        epochs = self.epochs
+        if epochs is None:
+            epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
         warmup = self.warmup_epochs
         if warmup is None:
-            warmup = max(1, min(FULL_WARMUP_EPOCHS, round(epochs * FULL_WARMUP_EPOCHS / FULL_EPOCHS)))
-        settings = replace(self, device=device, epochs=epochs, warmup_epochs=warmup)
+            warmup = max(1, min(FULL_WARMUP_EPOCHS, epochs // 2))
+        entropy_weight = (
+            max(1.0, math.log10(max(self.classes, 1))) if self.entropy_weight is None else self.entropy_weight
+        )
+        settings = replace(self, device=device, epochs=epochs, warmup_epochs=warmup, entropy_weight=entropy_weight)
         settings._check(n_known)
         return settings
 
@@ -94,6 +107,7 @@ class Settings:
         for name in ("learning_rate", "student_temperature", "teacher_temperature", "teacher_temperature_start",
                      "info_nce_temperature", "sup_con_temperature"):  # fmt: skip
             _require(name, getattr(self, name), getattr(self, name) > 0, "more than 0")
+        _require("entropy_weight", self.entropy_weight, (self.entropy_weight or 0) >= 0, "0 or more")
         _require("seed", self.seed, self.seed >= 0, "0 or more")
         _require("bank_views", self.bank_views, self.bank_views >= 2, "at least 2: a step compares two of them")
         _require("supervised_weight", self.supervised_weight, 0 <= self.supervised_weight <= 1, "between 0 and 1")

@@ -24,6 +24,7 @@ class SimGCD(nn.Module):
     def losses(self, tokens: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
         """What is learnt from one batch: two views of B images, labels B with -1 for unlabelled."""
         s = self.settings
+        assert s.entropy_weight is not None  # resolved settings have it
         features = self.tail(tokens)  # 2B×d
         return simgcd_losses(
             self.projector(features),
