@@ -8,10 +8,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from newfound import discovery
 from newfound.backbones import load_backbone
+from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
 from newfound.discovery import discover
 from newfound.errors import UserError
@@ -121,6 +122,21 @@ def test_training_without_a_bank(folder, tmp_path):
     assert not discovery.default_bank_folder().exists()
 
 
+@pytest.mark.parametrize("views", ["bank", "fresh"])
+def test_a_vision_transformer_from_a_local_file(folder, tmp_path, views):
+    """Random weights, but the real network of the paper's family, through the whole line."""
+    torch.manual_seed(0)
+    save_file(VisionTransformer(VIT_SPECS["dino_vits16"]).state_dict(), tmp_path / "vits16.safetensors")
+    settings = Settings(
+        4, **{**FAST, "epochs": 1}, backbone="dino_vits16", weights=tmp_path / "vits16.safetensors", views=views
+    )
+    found = discover(folder[0], settings, out=tmp_path / "run")
+    assert np.load(found.run / "embeddings.npy").shape == (len(found.table), 384)
+    kept = load_file(found.run / "model.safetensors")
+    assert "tail.blocks.11.attn.qkv.weight" in kept
+    assert not any(name.startswith("tail.blocks.10.") for name in kept)
+
+
 def test_a_labels_file_does_the_same_as_class_folders(folder, tmp_path):
     flat, lines = tmp_path / "flat", ["file,label"]
     flat.mkdir()
@@ -153,6 +169,27 @@ def test_broken_files_are_listed_and_do_no_harm(folder, tmp_path):
     assert set(reasons) == {"unlabelled/empty.jpg", "unlabelled/notes.txt", "half.jpg"}
     assert all(reasons.values())
     assert clean.table.fingerprint == broken.table.fingerprint
+
+
+def test_a_class_known_by_name_alone_claims_no_image(folder, tmp_path):
+    (folder[0] / "a heron").mkdir()
+    found = discover(folder[0], Settings(5, **FAST), out=tmp_path / "run", truth=folder[1])
+    assert found.table.class_names == ("a heron", "green", "red")
+    assert found.assignment.class_names == ("green", "red", "new-1", "new-2", "new-3")
+    last = rows(found.run / "classes.csv")[-1]
+    assert (last["name"], last["kind"], last["size"]) == ("a heron", "known", "0")
+    labels = {row["file"]: row["given_label"] for row in rows(found.run / "assignments.csv")}
+    assert all(label == ("" if file.startswith("unl") else file.split("/")[0]) for file, label in labels.items())
+
+
+@pytest.mark.parametrize("start", ["clusters", "random"])
+def test_nothing_or_everything_labelled(folder, tmp_path, start):
+    everything = discover(folder[0], Settings(4, **FAST, start=start), out=tmp_path / "all", labels=folder[1])
+    assert everything.table.n_labelled == len(everything.table)
+    (tmp_path / "none.csv").write_text("file,label\nred/001.png,\n")
+    nothing = discover(folder[0], Settings(4, **FAST, start=start), out=tmp_path / "none", labels=tmp_path / "none.csv")
+    assert nothing.table.n_known == 0
+    assert all(row["is_new"] == "true" for row in rows(tmp_path / "none" / "assignments.csv"))
 
 
 def test_a_missing_truth_is_an_error_before_the_work(folder, tmp_path):

@@ -511,7 +511,7 @@ def test_opening_an_image_of_the_table(root):
     index = table.files.index("turned.jpg")
     assert table.open(index).size == (4, 8)
     (root / "turned.jpg").unlink()
-    with pytest.raises(UserError, match=r"turned.jpg: readable when .*no such file"):
+    with pytest.raises(UserError, match=r"turned.jpg has changed since .*no such file"):
         table.open(index)
 
 

@@ -24,7 +24,7 @@ def setting(folder, quick_backbone, tmp_path):
 
     def start(name, **changes):
         options = {"classes": 4, "epochs": 6, "batch_size": 8, **changes}
-        chosen = Settings(**options).resolved(table.n_known)
+        chosen = Settings(**options).resolved(table.n_known, len(table))
         run = RunFolder(tmp_path / name)
         run.begin(chosen, {"data": {"fingerprint": table.fingerprint}}, resume=run.path.exists())
         return new_model(quick_backbone, bank, chosen), chosen, run

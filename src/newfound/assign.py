@@ -18,6 +18,7 @@ class Assignment:
     """The class of every image, in the table's order."""
 
     class_names: tuple[str, ...]  # K: known ones first
+    unseen: tuple[str, ...]  # known by name alone: no labelled image, so nothing can be recognised as them
     n_known: int
     classes: NDArray[np.int64]  # N
     confidence: NDArray[np.float64]  # N
@@ -40,13 +41,17 @@ class Assignment:
         return [int(i) for i in members[np.argsort(-self.confidence[members], kind="stable")][:n]]
 
 
-def assign(prediction: Prediction, directions: Tensor, known_names: tuple[str, ...]) -> Assignment:
+def assign(
+    prediction: Prediction, directions: Tensor, known_names: tuple[str, ...], unseen: tuple[str, ...] = ()
+) -> Assignment:
     """Take the most probable class of each image; ``directions`` are the rows of the classifier, K×d."""
+    names = new_names(known_names + unseen, len(directions) - len(known_names))
     probabilities = prediction.probabilities.double().numpy()
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
     rows = np.arange(len(probabilities))
     return Assignment(
-        class_names=known_names + new_names(known_names, len(directions) - len(known_names)),
+        class_names=known_names + names,
+        unseen=unseen,
         n_known=len(known_names),
         classes=order[:, 0],
         confidence=probabilities[rows, order[:, 0]],
@@ -90,17 +95,15 @@ def write_assignment(run: RunFolder, table: ImageTable, a: Assignment) -> None:
         ),
     )  # fmt: skip
     sizes, confidence = a.sizes(), a.mean_confidence()
-    run.write_csv(
-        "classes.csv",
-        ["id", "name", "kind", "size", "mean_confidence", "nearest_class"],
-        (
-            [
-                k, name, "known" if k < a.n_known else "new", sizes[k],
-                f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]],
-            ]
-            for k, name in enumerate(a.class_names)
-        ),
-    )  # fmt: skip
+    classes = [
+        [
+            k, name, "known" if k < a.n_known else "new", sizes[k],
+            f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]],
+        ]
+        for k, name in enumerate(a.class_names)
+    ]  # fmt: skip
+    classes += [["", name, "known", 0, "", ""] for name in a.unseen]
+    run.write_csv("classes.csv", ["id", "name", "kind", "size", "mean_confidence", "nearest_class"], classes)
 
 
 def _yes(value: bool) -> str:

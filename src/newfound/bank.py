@@ -118,7 +118,8 @@ def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store:
         json.dump(asdict(recipe), file, indent=2)
     have = _read_shards(store, recipe)
     missing = [i for i in _first_of_each(table.digests) if table.digests[i] not in have]
-    _announce(table, recipe, store, len(missing), screen)
+    there = sum(digest in have for digest in table.digests)
+    screen.say(_announcement(recipe, store, len(missing), there))
     if missing:
         _check_disk(store, len(missing) * recipe.row_bytes)
         _build(table, backbone, recipe, store, missing, screen)
@@ -126,14 +127,12 @@ def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store:
     return Bank(recipe, [have[digest] for digest in table.digests])
 
 
-def _announce(table: ImageTable, recipe: Recipe, store: Path, missing: int, screen: Screen) -> None:
-    per_image = f"{1 + recipe.views} views × {'×'.join(map(str, recipe.token_shape))} float16"
+def _announcement(recipe: Recipe, store: Path, missing: int, there: int) -> str:
     if not missing:
-        screen.say(f"bank: all {len(table):,} images are in {store}")
-        return
+        return f"bank: all {there:,} images are in {store}"
+    per_image = f"{1 + recipe.views} views × {'×'.join(map(str, recipe.token_shape))} float16"
     size = megabytes(missing * recipe.row_bytes)
-    there = f", {len(table) - missing:,} are there already" if missing < len(table) else ""
-    screen.say(f"bank: {missing:,} images × {per_image} = {size} to build in {store}{there}")
+    return f"bank: {missing:,} images × {per_image} = {size} to build in {store}; {there:,} are there already"
 
 
 def _check_disk(store: Path, needed: int) -> None:

@@ -35,6 +35,9 @@ class Settings:
     """How many classes there are in all: the known ones and those to discover."""
     method: Literal["simgcd"] = "simgcd"
     """What is learnt."""
+    start: Literal["clusters", "random"] = "clusters"
+    """Where the classifier starts. clusters: means of the labelled images, and k-means centres of the frozen features
+    for the new classes. random: as published."""
     seed: int = 0
     """Same seed, same folder, same machine: the same bytes in assignments.csv."""
     epochs: Annotated[int | None, UNSET_NUMBER] = None
@@ -80,8 +83,8 @@ class Settings:
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
-    def resolved(self, n_known: int) -> Settings:
-        """The same settings with everything that was left open decided; raises if they make no sense."""
+    def resolved(self, n_known: int, n_images: int) -> Settings:
+        """The same settings with everything that was left open decided for this data; raises if they make no sense."""
         device = _device(self.device)
         epochs = self.epochs
         if epochs is None:
@@ -93,10 +96,12 @@ class Settings:
             max(1.0, math.log10(max(self.classes, 1))) if self.entropy_weight is None else self.entropy_weight
         )
         settings = replace(self, device=device, epochs=epochs, warmup_epochs=warmup, entropy_weight=entropy_weight)
-        settings._check(n_known)
+        settings._check(n_known, n_images)
         return settings
 
-    def _check(self, n_known: int) -> None:
+    def _check(self, n_known: int, n_images: int) -> None:
+        if self.classes > n_images:
+            raise UserError(f"--classes {self.classes} is too many: there are only {n_images} images")
         if self.classes < max(n_known, 2):
             raise UserError(
                 f"--classes {self.classes} is too few: {n_known} classes are known already. "

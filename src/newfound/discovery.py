@@ -25,6 +25,7 @@ from newfound.methods.kmeans import kmeans_clusters
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
+from newfound.start import start_at_clusters
 from newfound.train import Prediction, Source, train
 from newfound.truth import read_truth, score
 
@@ -60,7 +61,7 @@ def discover(
         raise UserError(f"--truth {truth}: there is no such file")
     run = RunFolder(out or default_out(folder))
     table = _read(folder, labels, run, screen)
-    settings = settings.resolved(table.n_known)
+    settings = settings.resolved(table.n_known, len(table))
     run.begin(settings, _provenance(table, labels), resume=resume)
     _write_skipped(run, table, screen)
     if settings.epochs == QUICK_EPOCHS and settings.device == "cpu":
@@ -74,15 +75,19 @@ def discover(
     )
     backbone.trunk.to(settings.device)
     source = _source(table, backbone, settings, screen)
+    frozen = frozen_features(backbone, source, settings)
+    clusters = kmeans_clusters(frozen, settings.classes, settings.seed)
+    targets, seen_names = table.seen_classes()
     model = new_model(backbone, source, settings)
-    prediction = train(model, source, table.labels, settings, run, screen)
+    if settings.start == "clusters":
+        start_at_clusters(model.classifier, frozen, clusters, targets)
+    prediction = train(model, source, targets, settings, run, screen)
 
-    assignment = assign(prediction, model.classifier.weight, table.class_names)
+    assignment = assign(prediction, model.classifier.weight, seen_names, table.unseen_classes())
     write_assignment(run, table, assignment)
     _write_model(run, model, prediction, backbone, assignment, settings)
     metrics = None
     if truth is not None:
-        clusters = kmeans_clusters(frozen_features(backbone, source, settings), settings.classes, settings.seed)
         metrics = score(read_truth(truth, table), assignment.classes, clusters)
         run.write_json("metrics.json", metrics)
     return Discovery(run.path, table, assignment, metrics)

@@ -87,6 +87,17 @@ class ImageTable:
             ) from error
         return image
 
+    def seen_classes(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """The known classes that can be learnt, because they have labelled images, and `labels` counted by them."""
+        seen, counted = np.unique(self.labels[self.labels != UNLABELLED], return_inverse=True)
+        labels = np.full(len(self), UNLABELLED, dtype=np.int64)
+        labels[self.labels != UNLABELLED] = counted
+        return labels, tuple(self.class_names[k] for k in seen)
+
+    def unseen_classes(self) -> tuple[str, ...]:
+        """The known classes without a labelled image."""
+        return tuple(name for k, name in enumerate(self.class_names) if k not in self.labels)
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what can influence a result: names, contents, labels; not where the folder lies."""
@@ -407,7 +418,10 @@ def _warn_of_empty_classes(classes: Sequence[str], labels: Collection[int]) -> I
     seen = set(labels)
     empty = [repr(name) for index, name in enumerate(classes) if index not in seen]
     if empty:
-        yield f"known classes without a readable image: {listed(empty)}"
+        yield (
+            f"known classes without a readable image: {listed(empty)}; nothing can be recognised as one of them, their "
+            "images will be in new classes"
+        )
 
 
 def _warn_of_contradictions(digests: Mapping[str, str], label_of: Mapping[str, str]) -> Iterator[str]:
