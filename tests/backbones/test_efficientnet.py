@@ -9,7 +9,9 @@ from newfound.backbones.efficientnet import (
     PIXEL_MEAN,
     PIXEL_STD,
     EfficientNetLite0,
+    EvenSameConv,
     FoldedEfficientNet,
+    SameConv,
     load_efficientnet,
     packaged_weights,
 )
@@ -64,6 +66,17 @@ def test_folded_trunk_equals_the_plain_module(vectors, network, size):
     before = images.clone()
     torch.testing.assert_close(FoldedEfficientNet(plain)(images), plain(images), atol=1e-4, rtol=1e-4)
     assert torch.equal(images, before)  # it works in place, but not on its input
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("size", [6, 7, 8, 11, 14, (6, 9)])
+@torch.no_grad()
+def test_convolution_without_a_padded_copy_is_the_same(kernel, size):
+    torch.manual_seed(0)
+    conv = SameConv(4, 4, kernel, 2, groups=4).double()
+    shape = size if isinstance(size, tuple) else (size, size)
+    x = torch.randn(2, 4, *shape, dtype=torch.float64)
+    torch.testing.assert_close(EvenSameConv(conv)(x), conv(x), atol=1e-12, rtol=0)
 
 
 def test_folding_leaves_the_plain_module_as_it_was(network):

@@ -46,17 +46,17 @@ def load_backbone(
 
 
 def _efficientnet(image_size: int, weights: Path | None) -> Backbone:
-    trunk = FoldedEfficientNet(load_efficientnet(weights))
+    network = load_efficientnet(weights)
     return Backbone(
         name="efficientnet_lite0",
-        trunk=trunk,
+        trunk=FoldedEfficientNet(network),
         new_tail=lambda: AdapterTail(FEATURE_DIM),
         token_shape=(FEATURE_DIM,),
         feature_dim=FEATURE_DIM,
         image_size=image_size,
         pixel_mean=PIXEL_MEAN,
         pixel_std=PIXEL_STD,
-        fingerprint=fingerprint(trunk),
+        fingerprint=fingerprint(network),
     )
 
 

@@ -92,7 +92,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class FoldedEfficientNet(nn.Module):
-    """The frozen network as it is run: each BatchNorm folded into its convolution, channels last, in place.
+    """The frozen network as it is run: each BatchNorm folded into its convolution, channels last, no copies.
 
     Equal to the plain module in evaluation mode up to rounding, several times faster on a CPU.
     """
@@ -100,7 +100,7 @@ class FoldedEfficientNet(nn.Module):
     def __init__(self, plain: EfficientNetLite0) -> None:
         super().__init__()
         plain = plain.eval()
-        self.stem = fuse_conv_bn_eval(plain._conv_stem, plain._bn0)
+        self.stem = EvenSameConv(fuse_conv_bn_eval(plain._conv_stem, plain._bn0))
         self.blocks = nn.ModuleList(FoldedMBConv(block) for block in plain._blocks)  # type: ignore[arg-type]
         self.head = fuse_conv_bn_eval(plain._conv_head, plain._bn1)
         self.requires_grad_(False).eval()
@@ -113,12 +113,33 @@ class FoldedEfficientNet(nn.Module):
         return F.relu6(self.head(x), inplace=True).mean(dim=(2, 3))  # B×1280
 
 
+class EvenSameConv(nn.Module):
+    """SAME convolution with stride 2 that needs no padded copy of its input.
+
+    On an even map SAME pads one more pixel at the end than at the start. The same windows come from equal padding and a
+    kernel with a row and a column of zeros in front. A fifth of the time went into copies.
+    """
+
+    def __init__(self, conv: SameConv) -> None:
+        super().__init__()
+        self.conv = conv
+        self.padding = conv.kernel_size[0] // 2
+        self.weight = nn.Parameter(F.pad(conv.weight.detach(), (1, 0, 1, 0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-2] % 2 or x.shape[-1] % 2:
+            odd: Tensor = self.conv(x)
+            return odd
+        return F.conv2d(x, self.weight, self.conv.bias, 2, self.padding, groups=self.conv.groups)
+
+
 class FoldedMBConv(nn.Module):
     def __init__(self, plain: MBConv) -> None:
         super().__init__()
         self.residual = plain.residual
         self.expand = fuse_conv_bn_eval(plain._expand_conv, plain._bn0) if plain.expands else None
-        self.depthwise = fuse_conv_bn_eval(plain._depthwise_conv, plain._bn1)
+        depthwise = fuse_conv_bn_eval(plain._depthwise_conv, plain._bn1)
+        self.depthwise = EvenSameConv(depthwise) if depthwise.stride[0] == 2 else depthwise
         self.project = fuse_conv_bn_eval(plain._project_conv, plain._bn2)
 
     def forward(self, x: Tensor) -> Tensor:
