@@ -32,6 +32,7 @@ from torch import Tensor
 
 from newfound.atomic import write_atomically
 from newfound.backbones import Backbone
+from newfound.backbones.embeddings import draw_view_pair
 from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.screen import Screen, megabytes
@@ -91,9 +92,7 @@ class Bank:
 
     def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
         """Two different training views of each image: all first views, then all second views."""
-        random = np.random.default_rng([seed, 2, step])
-        first = random.integers(self.recipe.views, size=len(images))
-        second = (first + random.integers(1, self.recipe.views, size=len(images))) % self.recipe.views
+        first, second = draw_view_pair(self.recipe.views, len(images), seed, step)
         chosen = zip([*images, *images], 1 + np.concatenate([first, second]), strict=True)
         return torch.stack([self._rows[i][v] for i, v in chosen]).float()
 

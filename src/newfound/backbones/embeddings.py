@@ -1,12 +1,16 @@
-"""The tail for features that are final: EfficientNet's pooled ones, or embeddings of anything."""
+"""Features that are final: EfficientNet's pooled ones, or embeddings of anything. No trunk, one tail."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-# Root mean square norm of the features after standardising. It acts as the adapter's learning rate: docs/features.md.
+# Root mean square length of the features after standardising. It acts as a learning rate: see docs/backbones.md.
 FEATURE_NORM = 6.0
 
 
@@ -41,3 +45,39 @@ class AdapterTail(nn.Module):
         x = (embeddings - self.mean) * self.scale  # B×d
         adapted: Tensor = x + self.up(F.gelu(self.down(x)))
         return adapted
+
+
+class Embeddings:
+    """Embeddings from elsewhere, answering what a bank answers, so that they train the same way.
+
+    n×d, or n×(1+V)×d with several views of each sample, of which the first is for evaluation. A single view serves as
+    both of a training pair.
+    """
+
+    def __init__(self, embeddings: NDArray[np.floating]) -> None:
+        rows = torch.as_tensor(embeddings, dtype=torch.float32)
+        if rows.ndim not in (2, 3) or not rows.isfinite().all():
+            raise ValueError(f"expected finite numbers, n×d or n×(1+V)×d; found shape {tuple(rows.shape)}")
+        self._rows = rows[:, None] if rows.ndim == 2 else rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
+        """The first view of these samples."""
+        return self._rows[np.asarray(images), 0]
+
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
+        """Two training views of each sample, different ones if there are: all first ones, then all second ones."""
+        views = max(self._rows.shape[1] - 1, 1)
+        first, second = draw_view_pair(views, len(images), seed, step)
+        offset = 1 if self._rows.shape[1] > 1 else 0
+        return self._rows[np.concatenate([images, images]), offset + np.concatenate([first, second])]
+
+
+def draw_view_pair(views: int, n: int, seed: int, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For n images, two different ones of ``views`` views each; the same one twice if there is no other."""
+    random = np.random.default_rng([seed, 2, step])
+    first = random.integers(views, size=n)
+    second = (first + random.integers(1, views, size=n)) % views if views > 1 else first
+    return first, second
