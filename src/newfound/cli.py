@@ -61,12 +61,10 @@ class Demo:
     seed: int = 0
     epochs: int = 30
     """Passes over the images."""
-    image_size: int = 96
+    image_size: int = 128
     """The photos have 28 by 28 pixels; enlarging them further costs time."""
     bank_dir: Annotated[Path | None, UNSET_FOLDER] = None
     """Where the bank is kept. Unset: newfound/banks in your cache folder."""
-    resume: bool = False
-    """Go on with a demo that was stopped."""
 
     def run(self, screen: Screen) -> None:
         from newfound.demo import CLASSES, unpack_wardrobe
@@ -80,7 +78,8 @@ class Demo:
             f"  newfound discover {images} --classes {CLASSES} --epochs {self.epochs} --image-size {self.image_size}"
             f" --truth {truth} --out {self.out / 'run'}\n"
         )
-        Discover(images, settings, out=self.out / "run", truth=truth, resume=self.resume).run(screen)
+        # resume: a second `newfound demo` shows what the first one found, or goes on with it
+        Discover(images, settings, out=self.out / "run", truth=truth, resume=True).run(screen)
 
 
 def main() -> None:
@@ -99,6 +98,9 @@ def main() -> None:
     except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        print(f"newfound: {error}. What was written before is kept; --resume goes on from there.", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("newfound: stopped. The same command with --resume goes on from the last epoch.", file=sys.stderr)
         sys.exit(130)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -147,5 +147,9 @@ class RunFolder:
 def _save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
     # save_file writes by name, so the rename is ours to do
     temporary = path.with_name(path.name + ".tmp")
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
-    temporary.replace(path)
+    try:
+        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"{path} cannot be written: {error}. The run can be resumed from its last epoch.") from error

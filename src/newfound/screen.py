@@ -30,10 +30,13 @@ class Screen:
         self.console = console or Console(quiet=quiet, highlight=False)
 
     def say(self, text: str) -> None:
-        self.console.print(Text(text))  # Text: names from the user's folder are never read as markup
+        self._print(Text(text))  # Text: names from the user's folder are never read as markup
 
     def warn(self, text: str) -> None:
-        self.console.print(Text("warning: ", style="yellow bold").append(text, style="not bold default"))
+        self._print(Text("warning: ", style="yellow bold").append(text, style="not bold default"))
+
+    def _print(self, text: Text) -> None:
+        self.console.print(text, soft_wrap=True)  # a path is never broken in two
 
     def table(self, table: Table) -> None:
         self.console.print(table)
