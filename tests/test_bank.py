@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import newfound.bank as bank_module
+from newfound.backbones import load_backbone
 from newfound.bank import Recipe, open_bank, run_trunk
 from newfound.errors import UserError
 from newfound.images import read_folder
@@ -33,7 +34,7 @@ def opened(table, quick_backbone, tmp_path):
 
 
 def store(tmp_path):
-    (only,) = (tmp_path / "banks").iterdir()
+    (only,) = (tmp_path / "banks").glob("*/")
     return only
 
 
@@ -88,6 +89,19 @@ def test_only_new_images_are_computed_and_their_neighbours_do_not_matter(opened,
     assert torch.equal(grown.evaluation(everything), from_nothing.evaluation(everything))
 
 
+def test_the_number_of_threads_does_not_matter(folder, tmp_path):
+    """A bank filled by a laptop is the bank a server would have filled, to the bit."""
+    table, network = read_folder(folder[0]), load_backbone("efficientnet_lite0", image_size=64)
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        bank = open_bank(table, network, views=2, folder=tmp_path / str(threads), screen=QUIET)
+        assert torch.get_num_threads() == threads
+        found.append(bank.training_pair(np.arange(len(table)), 0, 0))
+    torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 def test_copies_of_one_image_share_a_row(folder, quick_backbone, tmp_path):
     first = next((folder[0] / "unlabelled").iterdir())
     shutil.copy(first, folder[0] / "unlabelled" / "copy.png")
@@ -107,12 +121,15 @@ def test_another_recipe_is_another_bank(opened, table, quick_backbone, tmp_path,
     assert quick_backbone.trunk.calls == calls + len(table)
 
 
-@pytest.mark.parametrize("damage", ["truncate", "remove"])
+@pytest.mark.parametrize("damage", ["truncate", "remove", "empty index", "strange index"])
 def test_a_damaged_shard_is_built_again(opened, table, quick_backbone, tmp_path, damage):
     expected = opened.evaluation(range(len(table))).clone()
     (data,) = store(tmp_path).glob("*.f16")
     content = data.read_bytes()
-    data.unlink()  # not in place: the open bank maps it
+    if damage.endswith("index"):
+        data.with_suffix(".json").write_text("" if damage.startswith("empty") else '["surprise"]')
+    else:
+        data.unlink()  # not in place: the open bank maps it
     if damage == "truncate":
         data.write_bytes(content[:-2])
     again = open_bank(table, quick_backbone, views=VIEWS, folder=tmp_path / "banks", screen=QUIET)
@@ -150,16 +167,17 @@ bank.open_bank(table, mean_colour_backbone(), views=4, folder=banks, screen=Scre
 """
 
 
-@pytest.mark.parametrize("when", [1, 4, 6, 13, -1])
+@pytest.mark.parametrize("when", [1, 6, 20, -1])
 def test_a_killed_build_is_taken_up_again(table, quick_backbone, tmp_path, monkeypatch, when):
     script = KILLED.format(
         tests=os.path.dirname(__file__), root=str(table.root), banks=str(tmp_path / "banks"), when=when
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == -9, result.stderr
+    whole_shards = len(list(store(tmp_path).glob("shard-*.json")))  # the trunk runs a little ahead of the writing
+    assert whole_shards <= max(when - 1, 5) // 5
     monkeypatch.setattr(bank_module, "SHARD_IMAGES", 5)
     resumed = open_bank(table, quick_backbone, views=4, folder=tmp_path / "banks", screen=QUIET)
-    whole_shards = {1: 0, 4: 0, 6: 1, 13: 2, -1: 1}[when]
     assert quick_backbone.trunk.calls == len(table) - 5 * whole_shards
     fresh = open_bank(table, quick_backbone, views=4, folder=tmp_path / "others", screen=QUIET)
     assert torch.equal(resumed.evaluation(range(len(table))), fresh.evaluation(range(len(table))))

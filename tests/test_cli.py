@@ -1,5 +1,7 @@
 """The command as a person types it."""
 
+import csv
+import io
 import os
 import signal
 import subprocess
@@ -8,7 +10,7 @@ import time
 
 import pytest
 
-from pictures import write_folder
+from pictures import picture, write_folder
 
 FAST = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
 
@@ -69,24 +71,89 @@ def test_help_does_not_wait_for_torch(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+STOPPED = """
+import sys
+from newfound.cli import main
+from newfound.run_folder import RunFolder
+save = RunFolder.save_epoch
+def interrupted(self, model, optimiser, entry):
+    save(self, model, optimiser, entry)
+    if entry["epoch"] == 2:
+        raise KeyboardInterrupt  # what Ctrl-C raises, at a moment that does not depend on the machine's speed
+RunFolder.save_epoch = interrupted
+main()
+"""
+
+
 def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path):
     images, _ = write_folder(tmp_path)
-    options = ["--classes", 4, *FAST[2:], "--epochs", 40]
-    whole = newfound("discover", images, *options, "--out", "whole", cwd=tmp_path)
+    options = ["discover", images, "--classes", 4, *FAST]
+    whole = newfound(*options, "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, "-m", "newfound", "discover", images, *options, "--out", "stopped"]
-    process = subprocess.Popen([*map(str, command)], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    checkpoint = tmp_path / "stopped" / "checkpoint" / "last.safetensors"
-    while not checkpoint.exists():
+    command = [sys.executable, "-c", STOPPED, *options, "--out", "stopped"]
+    stopped = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "with --resume" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert not (tmp_path / "stopped" / "assignments.csv").exists()
+    resumed = newfound(*options, "--out", "stopped", "--resume", cwd=tmp_path)
+    assert "going on after epoch 2" in resumed.stdout
+    for name in ("assignments.csv", "classes.csv", "embeddings.npy"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+
+
+def test_ctrl_c_while_it_reads(tmp_path):
+    images, _ = write_folder(tmp_path)
+    command = [sys.executable, "-m", "newfound", "discover", str(images), "--classes", "4", "--epochs", "100000"]
+    process = subprocess.Popen([*command, *FAST[2:]], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    while not (tmp_path / "newfound-images" / "checkpoint").exists():
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()
     assert process.returncode == 130, stderr
-    assert b"--resume" in stderr
     assert b"Traceback" not in stderr
-    assert not (tmp_path / "stopped" / "assignments.csv").exists()
-    resumed = newfound("discover", images, *options, "--out", "stopped", "--resume", cwd=tmp_path)
-    assert "going on after epoch" in resumed.stdout
-    for name in ("assignments.csv", "classes.csv", "embeddings.npy"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+
+
+def test_odd_names_are_shown_and_do_no_harm(tmp_path):
+    images, truth = write_folder(tmp_path)
+    names = [b"caf\xe9.png", b"red\x1b[31m.png", b"new\nline.png", b"cr\r.png", b"[bold]markup.png", "😀.png".encode()]
+    for i, name in enumerate(names):
+        picture("yellow", 50 + i).save(tmp_path / "x.png")
+        os.rename(tmp_path / "x.png", os.path.join(os.fsencode(images), b"unlabelled", name))
+    result = newfound("discover", images, "--classes", 4, "--truth", truth, *FAST, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "\x1b[31m" not in result.stdout
+    with open(tmp_path / "newfound-images" / "assignments.csv", "rb") as file:
+        content = file.read()
+    assert all(name.replace(b'"', b'""') in content for name in names)
+    text = content.decode("utf-8", "surrogateescape")
+    assert len(list(csv.reader(io.StringIO(text, newline="")))) == 1 + 24 + len(names)
+
+
+def test_a_missing_truth_is_an_error_before_the_work(tmp_path):
+    images, _ = write_folder(tmp_path)
+    result = newfound("discover", images, "--classes", 4, "--truth", "nowhere.csv", *FAST, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "there is no such file" in result.stderr
+    assert not (tmp_path / "newfound-images").exists()
+
+
+def test_a_wrong_truth_loses_nothing(tmp_path):
+    images, _ = write_folder(tmp_path)
+    (tmp_path / "other.csv").write_text("file,label\nnowhere.png,cat\n")
+    result = newfound("discover", images, "--classes", 4, "--truth", "other.csv", *FAST, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Discovered classes" in result.stdout
+    assert (tmp_path / "newfound-images" / "assignments.csv").exists()
+
+
+def test_demo_runs_and_shows_itself_again(tmp_path):
+    options = ["demo", "--epochs", "1", "--image-size", "32"]
+    first = newfound(*options, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "k-means, same features" in first.stdout
+    assert newfound(*options, cwd=tmp_path).returncode == 0
+    other = newfound(*options, "--seed", "1", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "seed was 0, is 1" in other.stderr

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from newfound import discovery
 from newfound.backbones import load_backbone
+from newfound.backbones.efficientnet import EfficientNetLite0
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
 from newfound.discovery import discover
@@ -28,7 +29,9 @@ def rows(path):
 
 @pytest.fixture
 def found(folder, tmp_path):
-    return discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=folder[1])
+    discovery = discover(folder[0], Settings(4, **FAST), out=tmp_path / "run")
+    discovery.score(folder[1])
+    return discovery
 
 
 def test_the_run_folder_holds_everything(found):
@@ -109,7 +112,7 @@ def test_truth_changes_nothing_but_the_metrics(folder, tmp_path):
     lies = tmp_path / "lies.csv"
     lines = folder[1].read_text().splitlines()
     lies.write_text("\n".join([lines[0], *(line.split(",")[0] + ",lie" for line in lines[1:])]))
-    discover(folder[0], Settings(4, **FAST), out=tmp_path / "with", truth=lies)
+    discover(folder[0], Settings(4, **FAST), out=tmp_path / "with").score(lies)
     for name in ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "config.toml"):
         assert (tmp_path / "without" / name).read_bytes() == (tmp_path / "with" / name).read_bytes()
     assert not (tmp_path / "without" / "metrics.json").exists()
@@ -145,9 +148,11 @@ def test_a_labels_file_does_the_same_as_class_folders(folder, tmp_path):
         if file.parent.name != "unlabelled":
             lines.append(f"{file.name},{file.parent.name}")
     (tmp_path / "labels.csv").write_text("\n".join(lines))
-    found = discover(flat, Settings(4, **FAST), out=tmp_path / "run", labels=tmp_path / "labels.csv")
-    assert found.table.class_names == ("green", "red")
-    assert found.table.n_labelled == 6
+    discover(flat, Settings(4, **FAST), out=tmp_path / "run", labels=tmp_path / "labels.csv")
+    by_folder = discover(folder[0], Settings(4, **FAST), out=tmp_path / "by-folder")
+    given = {row["file"]: row["given_label"] for row in rows(tmp_path / "run" / "assignments.csv")}
+    expected = {row["file"].split("/")[1]: row["given_label"] for row in rows(by_folder.run / "assignments.csv")}
+    assert given == expected
 
 
 def test_a_run_inside_the_image_folder_is_not_read_as_images(folder):
@@ -173,7 +178,8 @@ def test_broken_files_are_listed_and_do_no_harm(folder, tmp_path):
 
 def test_a_class_known_by_name_alone_claims_no_image(folder, tmp_path):
     (folder[0] / "a heron").mkdir()
-    found = discover(folder[0], Settings(5, **FAST), out=tmp_path / "run", truth=folder[1])
+    found = discover(folder[0], Settings(5, **FAST), out=tmp_path / "run")
+    found.score(folder[1])
     assert found.table.class_names == ("a heron", "green", "red")
     assert found.assignment.class_names == ("green", "red", "new-1", "new-2", "new-3")
     last = rows(found.run / "classes.csv")[-1]
@@ -192,14 +198,34 @@ def test_nothing_or_everything_labelled(folder, tmp_path, start):
     assert all(row["is_new"] == "true" for row in rows(tmp_path / "none" / "assignments.csv"))
 
 
-def test_a_missing_truth_is_an_error_before_the_work(folder, tmp_path):
-    with pytest.raises(UserError, match="there is no such file"):
-        discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=tmp_path / "nowhere.csv")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_truth_of_other_files_loses_nothing(folder, tmp_path):
+def test_a_truth_of_other_files_is_named(found, tmp_path):
     (tmp_path / "other.csv").write_text("file,label\nnowhere.png,cat\n")
     with pytest.raises(UserError, match="names none of the 18"):
-        discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=tmp_path / "other.csv")
-    assert (tmp_path / "run" / "assignments.csv").exists()
+        found.score(tmp_path / "other.csv")
+
+
+def test_what_newfound_wrote_among_the_images_is_no_class(folder):
+    settings = Settings(4, **FAST, bank_dir=folder[0] / "banks")
+    first = discover(folder[0], settings, out=folder[0] / "run1")
+    second = discover(folder[0], Settings(4, **FAST), out=folder[0] / "run2")
+    assert first.table.fingerprint == second.table.fingerprint
+    assert {item.reason for item in second.table.skipped} == {"cache folder", "a newfound run"}
+
+
+def test_a_wrong_setting_leaves_no_run_in_the_way(folder, tmp_path):
+    for wrong in ({"backbone": "dino_vits16", "weights": tmp_path / "no.pth"}, {"backbone": "resnet"}):
+        with pytest.raises(UserError):
+            discover(folder[0], Settings(4, **FAST, **wrong), out=tmp_path / "run")
+    discover(folder[0], Settings(4, **FAST), out=tmp_path / "run")
+
+
+def test_other_weights_are_not_mixed_into_a_run(folder, tmp_path):
+    torch.manual_seed(0)
+    weights = EfficientNetLite0().state_dict()
+    save_file(weights, tmp_path / "one.safetensors")
+    settings = Settings(4, **{**FAST, "epochs": 1}, weights=tmp_path / "one.safetensors")
+    discover(folder[0], settings, out=tmp_path / "run")
+    weights["_conv_stem.weight"] *= 1.5
+    save_file(weights, tmp_path / "one.safetensors")
+    with pytest.raises(UserError, match="backbone's weights have changed"):
+        discover(folder[0], settings, out=tmp_path / "run", resume=True)

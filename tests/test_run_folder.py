@@ -8,50 +8,70 @@ from newfound.config import Settings
 from newfound.errors import UserError
 from newfound.run_folder import RunFolder
 
-SECTIONS = {"data": {"fingerprint": "abc"}}
+SECTIONS = {"data": {"fingerprint": "abc"}, "backbone": {"fingerprint": "def"}}
+
+
+def begin(path, settings, *, data="abc", backbone="def", resume=False):
+    run = RunFolder(path)
+    run.check(settings, data, backbone, resume=resume)
+    with run.begun(settings, SECTIONS):
+        pass
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.begin(Settings(3), SECTIONS, resume=False)
+    begin(tmp_path / "run", Settings(3))
     with pytest.raises(UserError, match="--resume"):
-        run.begin(Settings(3), SECTIONS, resume=False)
-    run.begin(Settings(3), SECTIONS, resume=True)
+        begin(tmp_path / "run", Settings(3))
+    begin(tmp_path / "run", Settings(3), resume=True)
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     for resume in (False, True):
         with pytest.raises(UserError, match="not a newfound run"):
-            RunFolder(tmp_path).begin(Settings(3), SECTIONS, resume=resume)
+            begin(tmp_path, Settings(3), resume=resume)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
-def test_an_empty_folder_will_do_and_resuming_nothing_starts(tmp_path):
-    RunFolder(tmp_path).begin(Settings(3), SECTIONS, resume=True)
+@pytest.mark.parametrize("leftover", [None, "checkpoint", "config.toml.tmp"])
+def test_a_run_killed_at_its_very_beginning_begins_again(tmp_path, leftover):
+    if leftover == "checkpoint":
+        (tmp_path / "checkpoint").mkdir()
+    elif leftover:
+        (tmp_path / leftover).write_text("half a")
+    begin(tmp_path, Settings(3), resume=True)
     assert (tmp_path / "config.toml").exists()
 
 
-def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.begin(Settings(3, seed=1), SECTIONS, resume=False)
+def test_resuming_with_other_settings_data_or_weights_is_refused(tmp_path):
+    begin(tmp_path / "run", Settings(3, seed=1))
     with pytest.raises(UserError, match="seed was 1, is 2"):
-        run.begin(Settings(3, seed=2), SECTIONS, resume=True)
+        begin(tmp_path / "run", Settings(3, seed=2), resume=True)
     with pytest.raises(UserError, match="images or labels have changed"):
-        run.begin(Settings(3, seed=1), {"data": {"fingerprint": "other"}}, resume=True)
+        begin(tmp_path / "run", Settings(3, seed=1), data="other", resume=True)
+    with pytest.raises(UserError, match="backbone's weights have changed"):
+        begin(tmp_path / "run", Settings(3, seed=1), backbone="other", resume=True)
+    begin(tmp_path / "run", Settings(3, seed=1, bank_dir=tmp_path, weights=tmp_path), resume=True)  # only places
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(UserError, match="cannot be made"):
-        RunFolder(tmp_path / "run").begin(Settings(3), SECTIONS, resume=False)
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    busy = RunFolder(tmp_path / "run").begun(Settings(3), SECTIONS)
+    with busy, pytest.raises(UserError, match="another run is at work"):
+        begin(tmp_path / "run", Settings(3), resume=True)
+    begin(tmp_path / "run", Settings(3), resume=True)
+
+
+def test_a_place_that_is_not_utf8_is_written_down_all_the_same(tmp_path):
+    odd = b"caf\xe9".decode(errors="surrogateescape")
+    with RunFolder(tmp_path / "run").begun(Settings(3), {**SECTIONS, "data": {"fingerprint": "abc", "folder": odd}}):
+        pass
+    begin(tmp_path / "run", Settings(3), resume=True)
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be made"):
-        RunFolder(tmp_path / "file" / "run").begin(Settings(3), SECTIONS, resume=False)
+    with pytest.raises(UserError, match="cannot be used"):
+        begin(tmp_path / "file" / "run", Settings(3))
 
 
 def test_odd_names_survive_the_csv(tmp_path):
@@ -59,6 +79,7 @@ def test_odd_names_survive_the_csv(tmp_path):
         "a,b.png",
         'quote".png',
         "new\nline.png",
+        "carriage\rreturn.png",
         "ünï.png",
         "😀.png",
         b"\xff\xfe.png".decode(errors="surrogateescape"),

@@ -26,7 +26,8 @@ def setting(folder, quick_backbone, tmp_path):
         options = {"classes": 4, "epochs": 6, "batch_size": 8, **changes}
         chosen = Settings(**options).resolved(table.n_known, len(table))
         run = RunFolder(tmp_path / name)
-        run.begin(chosen, {"data": {"fingerprint": table.fingerprint}}, resume=run.path.exists())
+        with run.begun(chosen, {}):
+            pass
         return new_model(quick_backbone, bank, chosen), chosen, run
 
     return table, bank, start
@@ -141,8 +142,26 @@ def test_nothing_labelled_trains_too(setting):
     assert run.log()[-1]["cross_entropy"] == 0.0
 
 
-def test_a_loss_that_explodes_is_an_error_and_keeps_the_checkpoint(setting):
+def test_a_loss_that_explodes_is_an_error_and_is_not_saved(setting):
     table, bank, start = setting
     model, chosen, run = start("run", learning_rate=1e30)
-    with pytest.raises(UserError, match="no longer a number in epoch"):
+    with pytest.raises(UserError, match="went astray in epoch 1"):
+        train(model, bank, table.labels, chosen, run, QUIET)
+    assert not list(run.path.rglob("*.safetensors"))  # no poisoned checkpoint to resume from
+
+
+def test_a_last_step_that_explodes_is_an_error_too(setting):
+    """The loss of a single step is measured before it: only the prediction shows the damage."""
+    table, bank, start = setting
+    model, chosen, run = start("run", epochs=1, batch_size=1000, learning_rate=1e30)
+    with pytest.raises(UserError, match="went astray in epoch 1"):
+        train(model, bank, table.labels, chosen, run, QUIET)
+    assert run.log() == []
+
+
+def test_a_damaged_checkpoint_is_named(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run")
+    (run.path / "checkpoint" / "last.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="is damaged"):
         train(model, bank, table.labels, chosen, run, QUIET)

@@ -9,6 +9,17 @@ from pathlib import Path
 from typing import IO, Any
 
 
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut, where the system knows such a thing."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def write_atomically(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Write beside ``path`` and rename at the end: a kill at any point leaves the old file or the new one."""
@@ -21,6 +32,7 @@ def write_atomically(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -19,6 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -41,6 +42,7 @@ from newfound.views import RECIPE, resized_side, to_tensor, views_of
 VIEW_SEED = 0  # not the run's: a bank serves every seed
 SHARD_IMAGES, SHARD_BYTES = 256, 256_000_000
 DISK_MARGIN = 64_000_000
+CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by newfound; may be deleted at any time.\n"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,12 +105,28 @@ def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path
     store = folder / recipe.folder_name
     try:
         store.mkdir(parents=True, exist_ok=True)
-        with FileLock(store / "lock"):  # freed by the system when its holder dies
+        (folder / "CACHEDIR.TAG").write_text(CACHE_TAG)  # backups, and our own reading of folders, leave it out
+        with _lock(store, screen):
             return _complete_bank(table, backbone, recipe, store, screen)
     except OSError as error:
         raise UserError(
             f"the bank in {store} cannot be written: {error}. Choose another place with --bank-dir."
         ) from error
+
+
+@contextmanager
+def _lock(store: Path, screen: Screen) -> Iterator[None]:
+    """One builder at a time; the system frees the lock when its holder dies."""
+    lock = FileLock(store / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        screen.say(f"another run is building this bank; waiting for it ({store})")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, screen: Screen) -> Bank:
@@ -150,21 +168,39 @@ def _build(
     per_shard = max(1, min(SHARD_IMAGES, SHARD_BYTES // recipe.row_bytes))
     training_views = list(range(1, 1 + recipe.views))
 
-    def pixels(image: int) -> NDArray[np.uint8]:
+    def row_of(image: int) -> Tensor:
         photo = table.open(image, shorter_side=resized_side(recipe.image_size))
-        return views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], training_views)
+        pixels = views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], training_views)
+        row = run_trunk(backbone, pixels).half()
+        if not row.isfinite().all():
+            raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
+        return row
 
-    with ThreadPoolExecutor(2) as pool, screen.track("building bank", len(missing)) as progress:
-        decoded = prefetched(pool, pixels, missing, ahead=4)
+    with one_thread_each() as pool, screen.track("building bank", len(missing)) as progress:
+        rows = prefetched(pool, row_of, missing, ahead=2 * (os.cpu_count() or 1))
         for start in range(0, len(missing), per_shard):
             images = missing[start : start + per_shard]
             shard = torch.empty(len(images), *recipe.row_shape, dtype=torch.float16)
-            for row, (image, views) in enumerate(zip(images, islice(decoded, len(images)), strict=True)):
-                shard[row] = run_trunk(backbone, views)
-                if not shard[row].isfinite().all():
-                    raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
-                progress.update(start + row + 1)
+            for k, row in enumerate(islice(rows, len(images))):
+                shard[k] = row
+                progress.update(start + k + 1)
             _write_shard(store, shard, [table.digests[i] for i in images])
+
+
+@contextmanager
+def one_thread_each() -> Iterator[ThreadPoolExecutor]:
+    """A pool in which each image has one thread of torch's to itself.
+
+    How torch divides one image among threads changes the last bits of its features; so a bank is the same whether a
+    laptop or a server filled it, and many cores are used better this way too.
+    """
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)  # the workers' setting holds for some of the libraries below in all threads
 
 
 @torch.inference_mode()
@@ -199,16 +235,23 @@ def _read_shards(store: Path, recipe: Recipe) -> dict[str, Tensor]:
     """Image digest to row, over all complete shards."""
     rows: dict[str, Tensor] = {}
     for index in sorted(store.glob("shard-*.json")):
-        digests = json.loads(index.read_text())["images"]
         data = index.with_suffix(".f16")
+        digests = _listed_images(index)
         expected = len(digests) * recipe.row_bytes
-        if not data.exists() or data.stat().st_size != expected:
+        if not digests or not data.exists() or data.stat().st_size != expected:
             index.unlink()  # damaged: its images are computed again
             continue
         # torch keeps no file descriptor per map, numpy would: a large bank has thousands of shards
         flat = torch.from_file(str(data), shared=False, size=expected // 2, dtype=torch.float16)
         rows.update(zip(digests, flat.view(-1, *recipe.row_shape), strict=True))
     return rows
+
+
+def _listed_images(index: Path) -> list[str]:
+    try:
+        return [str(digest) for digest in json.loads(index.read_text())["images"]]
+    except (ValueError, KeyError, TypeError):  # not what we wrote
+        return []
 
 
 def _remove_leftovers(store: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from newfound.config import UNSET_FILE, UNSET_FOLDER, Settings
 from newfound.errors import UserError
-from newfound.screen import Screen
+from newfound.screen import Screen, shown
 
 if TYPE_CHECKING:
     from newfound.discovery import Discovery
@@ -45,11 +46,17 @@ class Discover:
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
 
+        if self.truth is not None and not self.truth.is_file():
+            raise UserError(f"--truth {self.truth}: there is no such file")
         found = discover(
-            self.folder, self.settings, labels=self.labels, out=self.out, truth=self.truth, resume=self.resume,
-            screen=screen,
-        )  # fmt: skip
+            self.folder, self.settings, labels=self.labels, out=self.out, resume=self.resume, screen=screen
+        )
         show(found, screen)
+        if self.truth is not None:
+            metrics = found.score(self.truth)
+            screen.table(_score_table(metrics))
+            if metrics["images_without_truth"]:
+                screen.warn(f"{metrics['images_without_truth']} unlabelled images are not named in {self.truth}")
 
 
 @dataclass(frozen=True)
@@ -73,37 +80,46 @@ class Demo:
         settings = Settings(
             CLASSES, seed=self.seed, epochs=self.epochs, image_size=self.image_size, bank_dir=self.bank_dir
         )
-        screen.say(
-            f"the wardrobe is in {images}; now exactly what you would run on a folder of your own:\n"
-            f"  newfound discover {images} --classes {CLASSES} --epochs {self.epochs} --image-size {self.image_size}"
-            f" --truth {truth} --out {self.out / 'run'}\n"
-        )
+        options: dict[str, object] = {
+            "--classes": CLASSES,
+            "--epochs": self.epochs,
+            "--image-size": self.image_size,
+            "--seed": self.seed,
+        }
+        options |= {"--truth": truth, "--out": self.out / "run"}
+        words = ["newfound", "discover", images, *(word for option in options.items() for word in option)]
+        screen.say(f"the wardrobe is in {images}; now exactly what you would run on a folder of your own:")
+        screen.say(f"  {shlex.join(map(str, words))}\n")
         # resume: a second `newfound demo` shows what the first one found, or goes on with it
         Discover(images, settings, out=self.out / "run", truth=truth, resume=True).run(screen)
 
 
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
-    screen = Screen()
+    command = tyro.extras.subcommand_cli_from_dict(
+        {"discover": Discover, "demo": Demo},
+        prog="newfound",
+        description="newfound finds the categories nobody has named yet.",
+    )
+    again = (
+        "The same command" + ("" if isinstance(command, Demo) else " with --resume") + " goes on from the last epoch."
+    )
     try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            {"discover": Discover, "demo": Demo},
-            prog="newfound",
-            description="newfound finds the categories nobody has named yet.",
-        )
-        command.run(screen)
+        command.run(Screen())
     except UserError as error:
-        print(f"newfound: {error}", file=sys.stderr)
-        sys.exit(2)
+        _stop(str(error), 2)
     except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        print(f"newfound: {error}. What was written before is kept; --resume goes on from there.", file=sys.stderr)
-        sys.exit(2)
+        _stop(f"{error}. What was written before is kept. {again}", 2)
     except KeyboardInterrupt:
-        print("newfound: stopped. The same command with --resume goes on from the last epoch.", file=sys.stderr)
-        sys.exit(130)
+        _stop(f"stopped. {again}", 130)
+
+
+def _stop(message: str, status: int) -> None:
+    print(f"newfound: {shown(message)}", file=sys.stderr)
+    sys.exit(status)
 
 
 def show(found: Discovery, screen: Screen) -> None:
@@ -117,15 +133,13 @@ def show(found: Discovery, screen: Screen) -> None:
     grid.add_column("confidence", justify="right")
     grid.add_column("most certain")
     for k in sorted(new, key=lambda k: -sizes[k]):
-        examples = "  ".join(table.files[i] for i in a.most_certain(k, 3))
-        grid.add_row(Text(a.class_names[k]), f"{sizes[k]:,}", f"{confidence[k]:.2f}", Text(examples))
+        examples = shown("  ".join(table.files[i] for i in a.most_certain(k, 3)).replace("\n", "\\n"))
+        grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", Text(examples))
     screen.table(grid)
     in_known = int(sizes[: a.n_known].sum())
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
     if empty := len(a.class_names) - a.n_known - len(new):
         screen.warn(f"{empty} of the new classes stayed empty: fewer --classes may fit better")
-    if found.metrics:
-        screen.table(_score_table(found.metrics))
     screen.say(f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl")
 
 

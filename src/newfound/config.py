@@ -67,8 +67,8 @@ class Settings:
     """Not on biases and other 1-D tensors."""
     entropy_weight: Annotated[float | None, UNSET_NUMBER] = None
     """Weight of the mean-entropy term (the paper's epsilon), which keeps classes from staying empty. Unset: log10 of
-    the number of classes. Published: 1 for CIFAR-10, ImageNet-100, Cars, Aircraft, Herbarium; 2 for CUB; 4 for
-    CIFAR-100."""
+    the number of classes, at least 1. Published: 1 for CIFAR-10, ImageNet-100, Cars, Aircraft, Herbarium; 2 for CUB;
+    4 for CIFAR-100."""
     supervised_weight: float = 0.35
     """Weight of the supervised parts (the paper's lambda); the others get the rest."""
     student_temperature: float = 0.1
@@ -85,7 +85,7 @@ class Settings:
 
     def resolved(self, n_known: int, n_images: int) -> Settings:
         """The same settings with everything that was left open decided for this data; raises if they make no sense."""
-        device = _device(self.device)
+        device = resolve_device(self.device)
         epochs = self.epochs
         if epochs is None:
             epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
@@ -111,9 +111,11 @@ class Settings:
             _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("learning_rate", "student_temperature", "teacher_temperature", "teacher_temperature_start",
                      "info_nce_temperature", "sup_con_temperature"):  # fmt: skip
-            _require(name, getattr(self, name), getattr(self, name) > 0, "more than 0")
-        _require("entropy_weight", self.entropy_weight, (self.entropy_weight or 0) >= 0, "0 or more")
-        _require("seed", self.seed, self.seed >= 0, "0 or more")
+            _require(name, getattr(self, name), 0 < getattr(self, name) < math.inf, "a number above 0")
+        for name in ("entropy_weight", "weight_decay"):
+            _require(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "0 or more")
+        _require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
+        _require("seed", self.seed, 0 <= self.seed < 2**32, "between 0 and 4294967295")
         _require("bank_views", self.bank_views, self.bank_views >= 2, "at least 2: a step compares two of them")
         _require("supervised_weight", self.supervised_weight, 0 <= self.supervised_weight <= 1, "between 0 and 1")
 
@@ -123,7 +125,8 @@ def _require(name: str, value: object, holds: bool, what: str) -> None:
         raise UserError(f"--{name.replace('_', '-')} must be {what}; found {value}")
 
 
-def _device(wanted: str) -> str:
+def resolve_device(wanted: str) -> str:
+    """The device that ``--device`` means on this machine."""
     import torch
 
     if wanted == "auto":
@@ -157,4 +160,9 @@ def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
 
 
 def _plain(values: dict[str, object]) -> dict[str, object]:
-    return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
+    return {k: _utf8(str(v)) if isinstance(v, (str, Path)) else v for k, v in values.items() if v is not None}
+
+
+def _utf8(text: str) -> str:
+    """TOML is UTF-8; a path need not be."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +23,9 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 MAX_PIXELS = 178_956_970
 """Larger images are refused: about 0.7 GB once decoded. The figure is where Pillow itself refuses."""
+
+LARGE_PIXELS = 25_000_000
+"""Larger images are decoded one at a time, so that several threads do not fill the memory together."""
 
 # The readers are called directly, not through Image.open. So nothing but these six ever sees the bytes
 # (Image.open may hand a file to an external program), a refused image can be named with its size, and
@@ -46,6 +51,7 @@ _TURNS = {
 }
 
 _LONGEST_DETAIL = 200
+_ONE_LARGE_IMAGE = threading.Lock()
 
 
 class Unreadable(Exception):
@@ -119,6 +125,12 @@ def _read_picture(reader: type[ImageFile], stream: BinaryIO, shorter_side: int |
     _check_size(*image.size)
     if shorter_side is not None:
         image.draft(None, (2 * shorter_side, 2 * shorter_side))  # does something for JPEG only
+    large = image.width * image.height > LARGE_PIXELS
+    with _ONE_LARGE_IMAGE if large else nullcontext():
+        return _upright_rgb(image)
+
+
+def _upright_rgb(image: ImageFile) -> Image.Image:
     image.load()
     turn = _TURNS.get(_orientation(image))
     picture = _to_rgb(image)

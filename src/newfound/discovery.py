@@ -17,8 +17,7 @@ from newfound.assign import Assignment, assign, write_assignment
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
-from newfound.config import QUICK_EPOCHS, Settings
-from newfound.errors import UserError
+from newfound.config import QUICK_EPOCHS, Settings, resolve_device
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
 from newfound.methods.kmeans import kmeans_clusters
@@ -26,7 +25,7 @@ from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Prediction, Source, train
+from newfound.train import Prediction, Source, batches_of, train
 from newfound.truth import read_truth, score
 
 
@@ -37,7 +36,13 @@ class Discovery:
     run: Path
     table: ImageTable
     assignment: Assignment
-    metrics: dict[str, Any] | None  # only where a truth was given
+    frozen_clusters: NDArray[np.int64]  # k-means on the features training started from: the number to beat
+
+    def score(self, truth: Path) -> dict[str, Any]:
+        """Compare with true classes from a CSV of ``file,label``, and write metrics.json."""
+        metrics = score(read_truth(truth, self.table), self.assignment.classes, self.frozen_clusters)
+        RunFolder(self.run).write_json("metrics.json", metrics)
+        return metrics
 
 
 def discover(
@@ -46,27 +51,21 @@ def discover(
     *,
     labels: Path | None = None,
     out: Path | None = None,
-    truth: Path | None = None,
     resume: bool = False,
     screen: Screen | None = None,
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
 
-    ``labels`` names labelled files (otherwise class folders do), ``truth`` is a CSV for scoring only, ``out`` the run
-    folder. Python callers see nothing on screen unless they pass a ``Screen()``.
+    ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. Python callers see nothing
+    on screen unless they pass a ``Screen()``.
     """
     screen = screen or Screen(quiet=True)
     folder = Path(folder)
-    if truth is not None and not truth.is_file():
-        raise UserError(f"--truth {truth}: there is no such file")
     run = RunFolder(out or default_out(folder))
-    table = _read(folder, labels, run, screen)
-    settings = settings.resolved(table.n_known, len(table))
-    run.begin(settings, _provenance(table, labels), resume=resume)
-    _write_skipped(run, table, screen)
-    if settings.epochs == QUICK_EPOCHS and settings.device == "cpu":
+    table = _read(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
+    if settings.epochs is None and resolve_device(settings.device) == "cpu":
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs (--epochs 200 for the published length)")
-
+    settings = settings.resolved(table.n_known, len(table))
     backbone = load_backbone(
         settings.backbone,
         image_size=settings.image_size,
@@ -74,23 +73,23 @@ def discover(
         grad_from_block=settings.grad_from_block,
     )
     backbone.trunk.to(settings.device)
+    run.check(settings, table.fingerprint, backbone.fingerprint, resume=resume)
     source = _source(table, backbone, settings, screen)
-    frozen = frozen_features(backbone, source, settings)
-    clusters = kmeans_clusters(frozen, settings.classes, settings.seed)
-    targets, seen_names = table.seen_classes()
-    model = new_model(backbone, source, settings)
-    if settings.start == "clusters":
-        start_at_clusters(model.classifier, frozen, clusters, targets)
-    prediction = train(model, source, targets, settings, run, screen)
 
-    assignment = assign(prediction, model.classifier.weight, seen_names, table.unseen_classes())
-    write_assignment(run, table, assignment)
-    _write_model(run, model, prediction, backbone, assignment, settings)
-    metrics = None
-    if truth is not None:
-        metrics = score(read_truth(truth, table), assignment.classes, clusters)
-        run.write_json("metrics.json", metrics)
-    return Discovery(run.path, table, assignment, metrics)
+    with run.begun(settings, _provenance(table, labels, backbone)):
+        _write_skipped(run, table, screen)
+        targets, seen_names = table.seen_classes()
+        model = new_model(backbone, source, settings)
+        frozen = features_of(model.tail, source, settings)
+        clusters = kmeans_clusters(frozen, settings.classes, settings.seed)
+        if settings.start == "clusters":
+            start_at_clusters(model.classifier, frozen, clusters, targets)
+        prediction = train(model, source, targets, settings, run, screen)
+
+        assignment = assign(prediction, model.classifier.weight, seen_names, table.unseen_classes())
+        write_assignment(run, table, assignment)
+        _write_model(run, model, prediction, backbone, assignment, settings)
+    return Discovery(run.path, table, assignment, clusters)
 
 
 def default_out(folder: Path) -> Path:
@@ -99,33 +98,29 @@ def default_out(folder: Path) -> Path:
 
 
 def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:
-    """A model at its start: pretrained tail, random heads drawn from the seed alone."""
+    """A model at its start: pretrained tail, fitted to the images where it needs that, heads drawn from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        return SimGCD(_fitted(backbone.new_tail(), source), backbone.feature_dim, settings)
+        model = SimGCD(backbone.new_tail(), backbone.feature_dim, settings)
+    if isinstance(model.tail, AdapterTail):
+        model.tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, settings.batch_size))
+    return model
 
 
 @torch.inference_mode()
-def frozen_features(backbone: Backbone, source: Source, settings: Settings) -> NDArray[np.float32]:
-    """The features training starts from, N×d: evaluation view, pretrained weights."""
-    tail = _fitted(backbone.new_tail(), source)
-    batches = [range(i, min(i + settings.batch_size, len(source))) for i in range(0, len(source), settings.batch_size)]
-    return torch.cat([tail(source.evaluation(batch)) for batch in batches]).numpy()
+def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[np.float32]:
+    """Features of the evaluation views, N×d."""
+    features = [tail(source.evaluation(batch)) for batch in batches_of(source, settings.batch_size)]
+    return torch.cat(features).numpy()
 
 
-def _fitted(tail: nn.Module, source: Source) -> nn.Module:
-    if isinstance(tail, AdapterTail):
-        tail.fit_standardisation(source.evaluation(range(len(source))))
-    return tail
-
-
-def _read(folder: Path, labels: Path | None, run: RunFolder, screen: Screen) -> ImageTable:
+def _read(folder: Path, labels: Path | None, exclude: list[Path], screen: Screen) -> ImageTable:
     with screen.track("reading images", 1) as progress:
 
         def on_progress(done: int, total: int) -> None:
             progress.update(done, total=total)
 
-        table = read_folder(folder, labels=labels, exclude=[run.path], on_progress=on_progress)
+        table = read_folder(folder, labels=labels, exclude=exclude, on_progress=on_progress)
     for warning in table.warnings:
         screen.warn(warning)
     screen.say(
@@ -148,7 +143,7 @@ def _source(table: ImageTable, backbone: Backbone, settings: Settings, screen: S
     return open_bank(table, backbone, views=settings.bank_views, folder=folder, screen=screen)
 
 
-def _provenance(table: ImageTable, labels: Path | None) -> dict[str, dict[str, Any]]:
+def _provenance(table: ImageTable, labels: Path | None, backbone: Backbone) -> dict[str, dict[str, Any]]:
     packages = ("newfound", "torch", "numpy", "scikit-learn", "pillow")
     return {
         "data": {
@@ -159,7 +154,9 @@ def _provenance(table: ImageTable, labels: Path | None) -> dict[str, dict[str, A
             "known_classes": table.n_known,
             "fingerprint": table.fingerprint,
         },
+        "backbone": {"fingerprint": backbone.fingerprint},
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
     }
 
 

@@ -239,7 +239,10 @@ def _enter(root: Path, folder: _Folder, name: str, left_out: set[Identity], scan
     if identity in left_out:
         return None
     is_folder = stat.S_ISDIR(status.st_mode)
-    reason = _folder_unwanted(name, identity, folder.ancestors) if is_folder else _file_unwanted(name, status)
+    if is_folder:
+        reason = _folder_unwanted(name, identity, folder.ancestors) or _folder_of_ours(root / file)
+    else:
+        reason = _file_unwanted(name, status)
     if reason is not None:
         scan.skipped.append(Skipped(file, reason))
         return None
@@ -257,6 +260,14 @@ def _folder_unwanted(name: str, identity: Identity, ancestors: tuple[Identity, .
     if name.startswith("."):
         return "hidden folder"
     return "system folder" if name.lower() in SYSTEM_FOLDERS else None
+
+
+def _folder_of_ours(folder: Path) -> str | None:
+    """What newfound itself writes must not become a class when it lies among the images."""
+    if os.path.isfile(folder / "CACHEDIR.TAG"):
+        return "cache folder"
+    is_run = os.path.isfile(folder / "config.toml") and os.path.isdir(folder / "checkpoint")
+    return "a newfound run" if is_run else None
 
 
 def _file_unwanted(name: str, status: os.stat_result) -> str | None:

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from newfound.atomic import write_atomically
@@ -37,41 +39,55 @@ class RunFolder:
 
     # Beginning
 
-    def begin(self, settings: Settings, sections: dict[str, dict[str, Any]], *, resume: bool) -> None:
-        """Make the folder, or check that it holds the run to go on with."""
+    def check(self, settings: Settings, data: str, backbone: str, *, resume: bool) -> None:
+        """Raise unless a run can begin here, or go on: same settings, same data, same backbone (by fingerprint)."""
         config = self.path / "config.toml"
         if config.exists() and not resume:
             raise UserError(
                 f"{self.path} holds a run already. Go on with it by --resume, or choose another folder with --out."
             )
         if config.exists():
-            self._check_same_run(settings, sections["data"]["fingerprint"])
-            return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            self._check_same_run(config, settings, data, backbone)
+        elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
             raise UserError(f"{self.path} is there already and is not a newfound run. Choose another place with --out.")
-        try:
-            (self.path / "checkpoint").mkdir(parents=True)
-        except OSError as error:
-            raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
-        with write_atomically(config) as file:
-            file.write(to_toml(settings, **sections))
 
-    def _check_same_run(self, settings: Settings, fingerprint: str) -> None:
-        earlier, sections = from_toml((self.path / "config.toml").read_text("utf-8"), self.path / "config.toml")
+    @contextmanager
+    def begun(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> Iterator[None]:
+        """Make the folder if need be, and keep other runs out of it."""
+        try:
+            (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / "checkpoint" / "lock")
+            lock.acquire(timeout=0)
+        except OSError as error:  # Timeout is one, too
+            why = "another run is at work in it" if isinstance(error, Timeout) else str(error.strerror)
+            raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
+        with lock:
+            if not (self.path / "config.toml").exists():
+                with write_atomically(self.path / "config.toml") as file:
+                    file.write(to_toml(settings, **sections))
+            yield
+
+    def _holds_something_else(self) -> bool:
+        """Anything but what a run killed before its first file leaves behind."""
+        return any(item.name not in ("checkpoint", "config.toml.tmp") for item in self.path.iterdir())
+
+    def _check_same_run(self, config: Path, settings: Settings, data: str, backbone: str) -> None:
+        earlier, sections = from_toml(config.read_text("utf-8"), config)
         changed = [
             f"{name} was {value}, is {getattr(settings, name)}"
             for name, value in vars(earlier).items()
-            if value != getattr(settings, name)
+            if value != getattr(settings, name) and name not in ("weights", "bank_dir")  # places: their content counts
         ]
         if changed:
             raise UserError(
                 f"{self.path} was begun with other settings: {'; '.join(changed)}. Use those, or another --out."
             )
-        if sections.get("data", {}).get("fingerprint") != fingerprint:
-            raise UserError(
-                f"the images or labels have changed since {self.path} was begun. Start a new run with another --out; "
-                "the bank is reused."
-            )
+        for what, section, found in (("images or labels", "data", data), ("backbone's weights", "backbone", backbone)):
+            if sections.get(section, {}).get("fingerprint") != found:
+                raise UserError(
+                    f"the {what} have changed since {self.path} was begun. Start a new run with another --out; "
+                    "the bank keeps what has not changed."
+                )
 
     # Training
 
@@ -81,9 +97,14 @@ class RunFolder:
         if not path.exists():
             self._keep_log(0)
             return 0
-        with safe_open(path, framework="pt") as file:
-            epoch = int(file.metadata()["epoch"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        try:
+            with safe_open(path, framework="pt") as file:
+                epoch = int(file.metadata()["epoch"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        except SafetensorError as error:
+            raise UserError(
+                f"the checkpoint {path} is damaged ({error}). Delete it to train from the start."
+            ) from error
         model.load_state_dict({name[len("model.") :]: t for name, t in tensors.items() if name.startswith("model.")})
         for name, parameter in model.named_parameters():
             if f"momentum.{name}" in tensors:
@@ -126,7 +147,7 @@ class RunFolder:
 
     def write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         with write_atomically(self.path / name) as file:
-            writer = csv.writer(file, lineterminator="\n")
+            writer = csv.writer(file)  # lines end in CR LF, as RFC 4180 has it: then both are quoted inside a name
             writer.writerow(header)
             writer.writerows(rows)
 
@@ -145,11 +166,6 @@ class RunFolder:
 
 
 def _save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    # save_file writes by name, so the rename is ours to do
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(f"{path} cannot be written: {error}. The run can be resumed from its last epoch.") from error
+    content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
+    with write_atomically(path, "wb") as file:
+        file.write(content)

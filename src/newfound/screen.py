@@ -30,10 +30,10 @@ class Screen:
         self.console = console or Console(quiet=quiet, highlight=False)
 
     def say(self, text: str) -> None:
-        self._print(Text(text))  # Text: names from the user's folder are never read as markup
+        self._print(Text(shown(text)))  # Text: names from the user's folder are never read as markup
 
     def warn(self, text: str) -> None:
-        self._print(Text("warning: ", style="yellow bold").append(text, style="not bold default"))
+        self._print(Text("warning: ", style="yellow bold").append(shown(text), style="not bold default"))
 
     def _print(self, text: Text) -> None:
         self.console.print(text, soft_wrap=True)  # a path is never broken in two
@@ -93,6 +93,15 @@ class _LineTracker:
         left = elapsed / max(done - self._first, 1) * (self._total - done)
         text = f"{self._what} {done}/{self._total}, {_clock(elapsed)} elapsed, {_clock(left)} left  {note}"
         self._console.print(Text(text.rstrip()), soft_wrap=True)
+
+
+def shown(text: str) -> str:
+    r"""Text that a terminal can take: control characters and bytes that are not UTF-8 are spelt out.
+
+    >>> print(shown("a\x1b[31mb\udcff.jpg"))
+    a\x1b[31mb\udcff.jpg
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _clock(seconds: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,8 +74,8 @@ def train(
                 optimiser.step()
                 sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
             losses = {name: total / len(batches) for name, total in sums.items()}
-            _check_finite(losses, epoch)
             prediction = predict(model, source, s.batch_size)
+            _check_finite(losses, prediction, epoch)
             entry: dict[str, Any] = {
                 "epoch": epoch + 1,
                 **losses,
@@ -107,14 +107,18 @@ def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: i
     return [drawn[i : i + size] for i in range(0, n - size + 1, size)]
 
 
+def batches_of(source: Source, size: int) -> Iterator[range]:
+    """All images, in order, ``size`` at a time."""
+    return (range(i, min(i + size, len(source))) for i in range(0, len(source), size))
+
+
 @torch.inference_mode()
 def predict(model: SimGCD, source: Source, batch_size: int) -> Prediction:
     """One pass over the evaluation views."""
     device = next(model.parameters()).device
     model.eval()
     parts = []
-    for start in range(0, len(source), batch_size):
-        images = range(start, min(start + batch_size, len(source)))
+    for images in batches_of(source, batch_size):
         features, probabilities = model.predict(source.evaluation(images).to(device))
         parts.append((features.cpu(), probabilities.cpu()))
     model.train()
@@ -130,11 +134,12 @@ def _known_accuracy(prediction: Prediction, labels: NDArray[np.int64]) -> float 
     return float((prediction.classes.numpy()[labelled] == labels[labelled]).mean())
 
 
-def _check_finite(losses: dict[str, float], epoch: int) -> None:
-    if not math.isfinite(losses["total"]):
+def _check_finite(losses: dict[str, float], prediction: Prediction, epoch: int) -> None:
+    """Before anything is saved: the losses are those before the last step, the prediction is after it."""
+    if not (math.isfinite(losses["total"]) and bool(prediction.probabilities.isfinite().all())):
         raise UserError(
-            f"the loss is no longer a number in epoch {epoch + 1} ({losses}). The last checkpoint is kept; "
-            "a lower --learning-rate usually helps."
+            f"training went astray in epoch {epoch + 1}: the loss or the weights are no longer numbers ({losses}). "
+            "A lower --learning-rate usually helps; start again with another --out."
         )
 
 

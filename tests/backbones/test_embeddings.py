@@ -16,7 +16,7 @@ from newfound.train import train
 def test_the_tail_starts_as_the_standardised_input():
     features = torch.rand(200, 32) * 7 + 3  # non-negative and far from the origin, as pooled features are
     tail = AdapterTail(32)
-    tail.fit_standardisation(features)
+    tail.fit_standardisation(features.split(30))
     out = tail(features)
     torch.testing.assert_close(out.mean(dim=0), torch.zeros(32), atol=1e-4, rtol=0)
     assert out.square().sum(dim=1).mean().sqrt().item() == pytest.approx(FEATURE_NORM, rel=1e-4)
@@ -30,20 +30,20 @@ def test_scale_and_place_of_the_embeddings_do_not_matter():
     for moved in (features, features * 1000 + 5):
         torch.manual_seed(0)
         tail = AdapterTail(8)
-        tail.fit_standardisation(moved)
+        tail.fit_standardisation([moved])
         outputs.append(tail(moved))
     torch.testing.assert_close(*outputs, atol=1e-3, rtol=1e-3)
 
 
 def test_identical_embeddings_stay_finite():
     tail = AdapterTail(8)
-    tail.fit_standardisation(torch.ones(5, 8))
+    tail.fit_standardisation([torch.ones(5, 8)])
     assert tail(torch.ones(5, 8)).isfinite().all()
 
 
 def test_statistics_are_saved_with_the_tail():
     tail, other = AdapterTail(8), AdapterTail(8)
-    tail.fit_standardisation(torch.randn(20, 8))
+    tail.fit_standardisation([torch.randn(20, 8)])
     other.load_state_dict(tail.state_dict())
     x = torch.randn(3, 8)
     assert torch.equal(tail(x), other(x))
@@ -84,14 +84,14 @@ def test_embeddings_of_anything_are_sorted(tmp_path, views):
     labels = np.where((truth < 3) & (np.arange(200) % 2 == 0), truth, -1)
     settings = Settings(5, epochs=6, batch_size=64, device="cpu").resolved(3, 200)
     source, tail = Embeddings(x), AdapterTail(20)
-    tail.fit_standardisation(source.evaluation(range(200)))
+    tail.fit_standardisation([source.evaluation(range(200))])
     torch.manual_seed(0)
     model = SimGCD(tail, 20, settings)
     frozen = tail(source.evaluation(range(200))).detach().numpy()
     start_at_clusters(model.classifier, frozen, kmeans_clusters(frozen, 5, 0), labels)
     run = RunFolder(tmp_path)
-    run.begin(settings, {"data": {"fingerprint": ""}}, resume=False)
-    prediction = train(model, source, labels, settings, run, Screen(quiet=True))
+    with run.begun(settings, {}):
+        prediction = train(model, source, labels, settings, run, Screen(quiet=True))
     accuracy = cluster_accuracy(truth, prediction.classes.numpy(), truth < 3)
     assert accuracy.old > 0.95
     assert accuracy.new > 0.95

@@ -62,6 +62,10 @@ def _efficientnet(image_size: int, weights: Path | None) -> Backbone:
 
 def _vit(name: str, image_size: int, weights: Path | None, grad_from_block: int) -> Backbone:
     spec = VIT_SPECS[name]
+    if image_size % spec.patch_size:
+        raise UserError(
+            f"--image-size {image_size}: {name} needs a multiple of its patches of {spec.patch_size} pixels"
+        )
     network = load_vit(name, weights)
     trunk, _ = network.split(grad_from_block)
     tokens = 1 + spec.registers + (image_size // spec.patch_size) ** 2

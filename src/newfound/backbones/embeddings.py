@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -33,13 +33,17 @@ class AdapterTail(nn.Module):
         nn.init.zeros_(self.up.weight)
         nn.init.zeros_(self.up.bias)
 
-    def fit_standardisation(self, embeddings: Tensor) -> None:
-        """Take mean and scale from the training images, labelled or not."""
-        embeddings = embeddings.double()
-        mean = embeddings.mean(dim=0)
-        spread = (embeddings - mean).square().sum(dim=1).mean().sqrt()
+    def fit_standardisation(self, batches: Iterable[Tensor]) -> None:
+        """Take mean and scale from all training images, labelled or not; batches of n×d."""
+        count, total, squares = 0, torch.zeros_like(self.mean, dtype=torch.float64), 0.0
+        for batch in batches:
+            count += len(batch)
+            total += batch.double().sum(dim=0)
+            squares += float(batch.double().square().sum())
+        mean = total / count
+        variance = squares / count - float(mean.square().sum())  # of the distance from the mean
         self.mean.copy_(mean)
-        self.scale.copy_(FEATURE_NORM / spread.clamp_min(1e-12))
+        self.scale.copy_(torch.tensor(FEATURE_NORM / max(variance, 1e-24) ** 0.5))
 
     def forward(self, embeddings: Tensor) -> Tensor:
         x = (embeddings - self.mean) * self.scale  # B×d
