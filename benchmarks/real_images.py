@@ -13,8 +13,8 @@ import argparse
 import csv
 import hashlib
 import json
+import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -82,8 +82,13 @@ def run(images: Path, truth: Path, classes: int, seed: int, extra: list[str], wo
     out, banks = work / f"run-{seed}", work / "banks"
     command = [sys.executable, "-m", "newfound", "discover", str(images), "--classes", str(classes), *extra]
     command += ["--seed", str(seed), "--truth", str(truth), "--out", str(out), "--bank-dir", str(banks)]
-    started = time.perf_counter()
-    subprocess.run(command, check=True)
+    shutil.rmtree(out, ignore_errors=True)
+    megabytes_before, started = bank_megabytes(banks), time.perf_counter()
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"failed: {' '.join(command)}")
+    seconds = time.perf_counter() - started
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     metrics = json.loads((out / "metrics.json").read_text())
     return {
@@ -92,10 +97,15 @@ def run(images: Path, truth: Path, classes: int, seed: int, extra: list[str], wo
         "empty_classes": log[-1]["empty_classes"],
         "epochs": len(log),
         "seconds_per_epoch": round(statistics.median(entry["seconds"] for entry in log), 2),
-        "seconds_in_all": round(time.perf_counter() - started, 1),
-        "bank_megabytes": round(sum(f.stat().st_size for f in banks.rglob("*.f16")) / 1e6, 1),
-        "peak_memory_megabytes": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3),
+        "seconds_training": round(sum(entry["seconds"] for entry in log), 1),
+        "seconds_in_all": round(seconds, 1),
+        "bank_megabytes_built": bank_megabytes(banks) - megabytes_before,
+        "peak_memory_megabytes": round(usage.ru_maxrss / 1e3),
     }
+
+
+def bank_megabytes(banks: Path) -> int:
+    return round(sum(file.stat().st_size for file in banks.rglob("*.f16")) / 1e6)
 
 
 def main() -> None:
@@ -112,7 +122,10 @@ def main() -> None:
     laid_out = lay_out(args.dataset, args.data, args.splits, work)
     rows = [run(*laid_out, seed, extra, work) for seed in args.seeds]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[" ".join([args.dataset, *extra])] = {"hardware": f"{platform.machine()}, 2 cores, CPU only", "runs": rows}
+    results[" ".join([args.dataset, *extra])] = {
+        "hardware": f"{platform.machine()}, {os.cpu_count()} cores, no GPU",
+        "runs": rows,
+    }
     RESULTS.write_text(json.dumps(results, indent=2) + "\n")
     for group in ("all", "old", "new", "kmeans_all", "kmeans_old", "kmeans_new"):
         values = [100 * float(str(row[group])) for row in rows]

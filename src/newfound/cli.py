@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.table import Table
@@ -51,12 +51,14 @@ class Discover:
         found = discover(
             self.folder, self.settings, labels=self.labels, out=self.out, resume=self.resume, screen=screen
         )
-        show(found, screen)
-        if self.truth is not None:
-            metrics = found.score(self.truth)
-            screen.table(_score_table(metrics))
-            if metrics["images_without_truth"]:
-                screen.warn(f"{metrics['images_without_truth']} unlabelled images are not named in {self.truth}")
+        show_classes(found, screen)
+        try:
+            if self.truth is not None:
+                show_score(found.score(self.truth), screen)
+        finally:
+            screen.say(
+                f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl"
+            )
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,8 @@ def _stop(message: str, status: int) -> None:
     sys.exit(status)
 
 
-def show(found: Discovery, screen: Screen) -> None:
-    """What a finished run ends with: the discovered classes, the score if there is a truth, the files."""
+def show_classes(found: Discovery, screen: Screen) -> None:
+    """The discovered classes, largest first."""
     a, table = found.assignment, found.table
     sizes, confidence = a.sizes(), a.mean_confidence()
     new = [k for k in range(a.n_known, len(a.class_names)) if sizes[k]]
@@ -140,14 +142,16 @@ def show(found: Discovery, screen: Screen) -> None:
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
     if empty := len(a.class_names) - a.n_known - len(new):
         screen.warn(f"{empty} of the new classes stayed empty: fewer --classes may fit better")
-    screen.say(f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl")
 
 
-def _score_table(metrics: dict[str, float | None]) -> Table:
+def show_score(metrics: dict[str, Any], screen: Screen) -> None:
+    """All, Old and New beside plain k-means."""
     grid = Table(title=f"Against the truth, {metrics['images_scored']:,} images", title_justify="left")
     for column in ("accuracy, %", "All", "Old", "New"):
         grid.add_column(column, justify="left" if column.startswith("acc") else "right")
     for name, prefix in (("newfound", ""), ("k-means, same features", "kmeans_")):
         values = (metrics[prefix + group] for group in ("all", "old", "new"))
         grid.add_row(name, *("-" if value is None else f"{100 * value:.1f}" for value in values))
-    return grid
+    screen.table(grid)
+    if metrics["images_without_truth"]:
+        screen.warn(f"{metrics['images_without_truth']} unlabelled images are not named in the truth file")
