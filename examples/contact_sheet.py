@@ -39,7 +39,7 @@ def main(run: Path, images: Path, target: Path) -> None:
 
 
 def read(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         return list(csv.DictReader(file))
 
 
