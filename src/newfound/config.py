@@ -63,6 +63,8 @@ class Settings:
     learning_rate: float = 0.1
     """At the start; it falls along a cosine, once per epoch, towards a thousandth."""
     momentum: float = 0.9
+    rho: float = 0.0
+    """Radius of the loss sharpness penalty (the paper's LSP, 0.05 there); 0: none. Doubles the time of a step."""
     weight_decay: float = 5e-5
     """Not on biases and other 1-D tensors."""
     entropy_weight: Annotated[float | None, UNSET_NUMBER] = None
@@ -112,7 +114,7 @@ class Settings:
         for name in ("learning_rate", "student_temperature", "teacher_temperature", "teacher_temperature_start",
                      "info_nce_temperature", "sup_con_temperature"):  # fmt: skip
             _require(name, getattr(self, name), 0 < getattr(self, name) < math.inf, "a number above 0")
-        for name in ("entropy_weight", "weight_decay"):
+        for name in ("entropy_weight", "weight_decay", "rho"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "0 or more")
         _require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
         _require("seed", self.seed, 0 <= self.seed < 2**32, "between 0 and 4294967295")

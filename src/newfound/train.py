@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.schedules import learning_rate
 from newfound.screen import Screen
+from newfound.sharpness import SharpnessAware
 
 
 class Source(Protocol):
@@ -54,6 +56,7 @@ def train(
     assert s.epochs is not None
     model.to(device)
     optimiser = torch.optim.SGD(parameter_groups(model, weight_decay=s.weight_decay), s.learning_rate, s.momentum)
+    descent = SharpnessAware(optimiser, s.rho)
     first_epoch = run.restore(model, optimiser)
     if first_epoch:
         screen.say(f"going on after epoch {first_epoch} of {s.epochs}")
@@ -68,10 +71,9 @@ def train(
             sums: dict[str, float] = {}
             for b, images in enumerate(batches):
                 tokens = source.training_pair(images, s.seed, epoch * len(batches) + b).to(device)
-                parts = model.losses(tokens, torch.from_numpy(labels[images]).to(device), epoch)
-                optimiser.zero_grad()
-                parts["total"].backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                targets = torch.from_numpy(labels[images]).to(device)
+                # The tokens left the frozen trunk: both passes of the sharpness penalty share them.
+                parts = descent.step(partial(_gradients, model, tokens, targets, epoch))
                 sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
             losses = {name: total / len(batches) for name, total in sums.items()}
             prediction = predict(model, source, s.batch_size)
@@ -82,12 +84,21 @@ def train(
                 "learning_rate": rate,
                 "teacher_temperature": model.teacher_temperature(epoch),
                 "known_accuracy": _known_accuracy(prediction, labels),
+                "skipped_steps": descent.skipped_steps,
                 "empty_classes": s.classes - len(np.unique(prediction.classes.numpy())),
                 "seconds": round(time.perf_counter() - started, 3),
             }
             run.save_epoch(model, optimiser, entry)
             progress.update(epoch + 1, _summary(entry))
     return prediction if prediction is not None else predict(model, source, s.batch_size)
+
+
+def _gradients(model: SimGCD, tokens: Tensor, targets: Tensor, epoch: int) -> dict[str, Tensor]:
+    """Forward and backward; the parts of the loss."""
+    model.zero_grad()
+    parts = model.losses(tokens, targets, epoch)
+    parts["total"].backward()  # type: ignore[no-untyped-call]
+    return parts
 
 
 def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
