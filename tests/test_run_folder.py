@@ -13,7 +13,8 @@ SECTIONS = {"data": {"fingerprint": "abc"}, "backbone": {"fingerprint": "def"}}
 
 def begin(path, settings, *, data="abc", backbone="def", resume=False):
     run = RunFolder(path)
-    run.check(settings, data, backbone, resume=resume)
+    run.check_place(resume=resume)
+    run.check_same_run(settings, data, backbone)
     with run.begun(settings, SECTIONS):
         pass
 

@@ -62,6 +62,7 @@ def discover(
     screen = screen or Screen(quiet=True)
     folder = Path(folder)
     run = RunFolder(out or default_out(folder))
+    run.check_place(resume=resume)
     table = _read(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
     if settings.epochs is None and resolve_device(settings.device) == "cpu":
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs (--epochs 200 for the published length)")
@@ -73,7 +74,7 @@ def discover(
         grad_from_block=settings.grad_from_block,
     )
     backbone.trunk.to(settings.device)
-    run.check(settings, table.fingerprint, backbone.fingerprint, resume=resume)
+    run.check_same_run(settings, table.fingerprint, backbone.fingerprint)
     source = _source(table, backbone, settings, screen)
 
     with run.begun(settings, _provenance(table, labels, backbone)):

@@ -39,15 +39,13 @@ class RunFolder:
 
     # Beginning
 
-    def check(self, settings: Settings, data: str, backbone: str, *, resume: bool) -> None:
-        """Raise unless a run can begin here, or go on: same settings, same data, same backbone (by fingerprint)."""
-        config = self.path / "config.toml"
-        if config.exists() and not resume:
-            raise UserError(
-                f"{self.path} holds a run already. Go on with it by --resume, or choose another folder with --out."
-            )
-        if config.exists():
-            self._check_same_run(config, settings, data, backbone)
+    def check_place(self, *, resume: bool) -> None:
+        """Raise unless a run can begin here, or go on."""
+        if self._config.exists():
+            if not resume:
+                raise UserError(
+                    f"{self.path} holds a run already. Go on with it by --resume, or choose another folder with --out."
+                )
         elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
             raise UserError(f"{self.path} is there already and is not a newfound run. Choose another place with --out.")
 
@@ -62,8 +60,8 @@ class RunFolder:
             why = "another run is at work in it" if isinstance(error, Timeout) else str(error.strerror)
             raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
         with lock:
-            if not (self.path / "config.toml").exists():
-                with write_atomically(self.path / "config.toml") as file:
+            if not self._config.exists():
+                with write_atomically(self._config) as file:
                     file.write(to_toml(settings, **sections))
             yield
 
@@ -71,8 +69,11 @@ class RunFolder:
         """Anything but what a run killed before its first file leaves behind."""
         return any(item.name not in ("checkpoint", "config.toml.tmp") for item in self.path.iterdir())
 
-    def _check_same_run(self, config: Path, settings: Settings, data: str, backbone: str) -> None:
-        earlier, sections = from_toml(config.read_text("utf-8"), config)
+    def check_same_run(self, settings: Settings, data: str, backbone: str) -> None:
+        """Raise if a run is here that was begun with other settings, data or backbone (both by fingerprint)."""
+        if not self._config.exists():
+            return
+        earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
         changed = [
             f"{name} was {value}, is {getattr(settings, name)}"
             for name, value in vars(earlier).items()
@@ -88,6 +89,10 @@ class RunFolder:
                     f"the {what} have changed since {self.path} was begun. Start a new run with another --out; "
                     "the bank keeps what has not changed."
                 )
+
+    @property
+    def _config(self) -> Path:
+        return self.path / "config.toml"
 
     # Training
 
