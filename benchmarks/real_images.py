@@ -1,6 +1,6 @@
 """Run `newfound discover` on real images, as a user would, and measure it: accuracy, time, memory, disk.
 
-    python benchmarks/real_images.py cub --data ../shared/data --splits ../shared/splits --seeds 0 1 2
+    python benchmarks/real_images.py cub --data DATA --splits SPLITS --seeds 0 1 2
 
 CUB-200-2011 with the published split (Semantic Shift Benchmark), Oxford Flowers-102 with its first 51 classes known.
 The archives hold class folders of small JPEGs. Half of the known classes' images keep their label, drawn as the
