@@ -59,6 +59,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     busy = RunFolder(tmp_path / "run").begun(Settings(3), SECTIONS)
     with busy, pytest.raises(UserError, match="another run is at work"):
         begin(tmp_path / "run", Settings(3), resume=True)
+    # `busy` is still referred to here: the lock is freed by leaving the block, not by the garbage collector
     begin(tmp_path / "run", Settings(3), resume=True)
 
 

@@ -128,6 +128,39 @@ def test_the_sharpness_penalty_changes_the_training(setting):
     assert run.log()[-1]["skipped_steps"] == 0
 
 
+class Broken:
+    """A bank that gives infinite tokens in chosen steps."""
+
+    def __init__(self, bank, steps):
+        self.bank, self.steps = bank, steps
+
+    def __len__(self):
+        return len(self.bank)
+
+    def evaluation(self, images):
+        return self.bank.evaluation(images)
+
+    def training_pair(self, images, seed, step):
+        pair = self.bank.training_pair(images, seed, step)
+        return pair * float("inf") if step in self.steps else pair
+
+
+def test_a_bad_batch_is_skipped_and_counted_under_the_sharpness_penalty(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run", rho=0.05)
+    prediction = train(model, Broken(bank, {1, 4}), table.labels, chosen, run, QUIET)
+    assert prediction.probabilities.isfinite().all()
+    assert run.log()[-1]["skipped_steps"] == 2
+    assert all(np.isfinite(entry["total"]) for entry in run.log())
+
+
+def test_an_epoch_of_bad_batches_is_an_error(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run", rho=0.05)
+    with pytest.raises(UserError, match="went astray in epoch 1"):
+        train(model, Broken(bank, range(100)), table.labels, chosen, run, QUIET)
+
+
 def test_a_finished_run_is_only_evaluated(setting):
     table, bank, start = setting
     model, chosen, run = start("run")

@@ -119,14 +119,12 @@ def _lock(store: Path, screen: Screen) -> Iterator[None]:
     """One builder at a time; the system frees the lock when its holder dies."""
     lock = FileLock(store / "lock")
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         screen.say(f"another run is building this bank; waiting for it ({store})")
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, screen: Screen) -> Bank:

@@ -54,12 +54,11 @@ class RunFolder:
         """Make the folder if need be, and keep other runs out of it."""
         try:
             (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / "checkpoint" / "lock")
-            lock.acquire(timeout=0)
+            held = FileLock(self.path / "checkpoint" / "lock").acquire(timeout=0)
         except OSError as error:  # Timeout is one, too
             why = "another run is at work in it" if isinstance(error, Timeout) else str(error.strerror)
             raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
-        with lock:
+        with held:
             if not self._config.exists():
                 with write_atomically(self._config) as file:
                     file.write(to_toml(settings, **sections))

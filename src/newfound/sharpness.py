@@ -23,8 +23,9 @@ class SharpnessAware:
         self.optimiser, self.rho = optimiser, rho
         self.skipped_steps = 0  # the gradient was not finite
 
-    def step(self, gradients: Callable[[], T]) -> T:
-        """One step. ``gradients`` clears the gradients, computes the loss and goes backward; its first answer returns.
+    def step(self, gradients: Callable[[], T]) -> T | None:
+        """One step. ``gradients`` clears the gradients, computes the loss and goes backward; its first answer returns,
+        or None if the step was skipped.
 
         >>> w = torch.nn.Parameter(torch.tensor([3.0]))
         >>> descent = SharpnessAware(torch.optim.SGD([w], lr=0.1), rho=0.5)
@@ -42,7 +43,7 @@ class SharpnessAware:
         norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in moved]))  # one norm over every tensor
         if not bool(norm.isfinite()):
             self.skipped_steps += 1
-            return answer
+            return None
         weights = self._climb(moved, norm)
         try:
             gradients()

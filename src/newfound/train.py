@@ -68,14 +68,16 @@ def train(
             for group in optimiser.param_groups:
                 group["lr"] = rate
             batches = draw_batches(labels, s.batch_size, s.seed, epoch)
-            sums: dict[str, float] = {}
+            taken, sums = 0, dict[str, float]()
             for b, images in enumerate(batches):
                 tokens = source.training_pair(images, s.seed, epoch * len(batches) + b).to(device)
                 targets = torch.from_numpy(labels[images]).to(device)
                 # The tokens left the frozen trunk: both passes of the sharpness penalty share them.
                 parts = descent.step(partial(_gradients, model, tokens, targets, epoch))
-                sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
-            losses = {name: total / len(batches) for name, total in sums.items()}
+                if parts is not None:
+                    taken += 1
+                    sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
+            losses = {name: total / taken for name, total in sums.items()}
             prediction = predict(model, source, s.batch_size)
             _check_finite(losses, prediction, epoch)
             entry: dict[str, Any] = {
@@ -147,7 +149,7 @@ def _known_accuracy(prediction: Prediction, labels: NDArray[np.int64]) -> float 
 
 def _check_finite(losses: dict[str, float], prediction: Prediction, epoch: int) -> None:
     """Before anything is saved: the losses are those before the last step, the prediction is after it."""
-    if not (math.isfinite(losses["total"]) and bool(prediction.probabilities.isfinite().all())):
+    if not (math.isfinite(losses.get("total", math.nan)) and bool(prediction.probabilities.isfinite().all())):
         raise UserError(
             f"training went astray in epoch {epoch + 1}: the loss or the weights are no longer numbers ({losses}). "
             "A lower --learning-rate usually helps; start again with another --out."
@@ -158,4 +160,6 @@ def _summary(entry: dict[str, Any]) -> str:
     text = f"loss {entry['total']:.3f}"
     if entry["known_accuracy"] is not None:
         text += f"  known {100 * entry['known_accuracy']:.1f} %"
-    return text + (f"  empty classes {entry['empty_classes']}" if entry["empty_classes"] else "")
+    for name in ("empty_classes", "skipped_steps"):
+        text += f"  {name.replace('_', ' ')} {entry[name]}" if entry[name] else ""
+    return text
