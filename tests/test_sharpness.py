@@ -152,3 +152,69 @@ def test_it_works_around_another_optimiser():
     for _ in range(20):
         step(network, optimiser, 0.05, x, y)
     assert F.cross_entropy(network(x), y).item() < before
+
+
+def test_a_second_gradient_that_is_not_finite_changes_nothing_either():
+    network, x, y = small_problem()
+    before = copy.deepcopy(network.state_dict())
+    optimiser = torch.optim.SGD(network.parameters(), 0.1)
+    wrapper, calls = SharpnessAware(optimiser, 0.05), []
+
+    def gradients():
+        calls.append(1)
+        optimiser.zero_grad()
+        wrapper.backward(F.cross_entropy(network(x), y) * (1.0 if len(calls) == 1 else float("inf")))
+        return len(calls)
+
+    assert wrapper.step(gradients) is None
+    assert wrapper.skipped_steps == 1
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05])
+def test_a_gradient_scaler_changes_nothing_but_the_range(rho):
+    """The scale is a power of two: the same bits with and without it, over steps in which it grows."""
+    networks, scales = [], []
+    for enabled in (False, True):
+        network, x, y = small_problem()
+        optimiser = torch.optim.SGD(network.parameters(), 0.1, 0.9)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2, enabled=enabled)
+        wrapper = SharpnessAware(optimiser, rho, scaler)
+
+        def gradients(network=network, optimiser=optimiser, wrapper=wrapper, x=x, y=y):
+            optimiser.zero_grad()
+            wrapper.backward(F.cross_entropy(network(x), y))
+
+        for _ in range(5):
+            wrapper.step(gradients)
+        networks.append(network)
+        scales.append(scaler.get_scale())
+        assert wrapper.skipped_steps == 0
+    assert scales == [1.0, 2.0**12]
+    for plain, scaled in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        torch.testing.assert_close(plain, scaled, atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05])
+@pytest.mark.parametrize("bad_call", [1, 2])
+def test_an_overflow_halves_the_scale_and_skips_the_step(rho, bad_call):
+    network, x, y = small_problem()
+    before = copy.deepcopy(network.state_dict())
+    optimiser = torch.optim.SGD(network.parameters(), 0.1)
+    wrapper = SharpnessAware(optimiser, rho, torch.amp.GradScaler("cpu", init_scale=2.0**10))
+    calls = []
+
+    def gradients():
+        calls.append(1)
+        optimiser.zero_grad()
+        wrapper.backward(F.cross_entropy(network(x), y) * (float("inf") if len(calls) == bad_call else 1.0))
+        return "taken"
+
+    if rho == 0 and bad_call == 2:
+        assert wrapper.step(gradients) == "taken"
+        before = copy.deepcopy(network.state_dict())
+    assert wrapper.step(gradients) is None
+    assert wrapper.skipped_steps == 1
+    assert wrapper.scaler.get_scale() == 2.0**9
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert wrapper.step(gradients) == "taken"

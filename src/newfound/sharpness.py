@@ -3,6 +3,9 @@
 One step of SAM around any torch optimiser: from the weights w up along the gradient to w + ρ·g/‖g‖, where everything is
 computed again on the same batch and views; back to w, from a copy; and the optimiser steps with the second gradient.
 Momentum and weight decay see only that one.
+
+With a gradient scaler (float16 on a GPU) both losses are scaled before they go backward. The climb does not depend on
+the scale; the scaler itself unscales the second gradient, steps, and adapts.
 """
 
 from __future__ import annotations
@@ -17,48 +20,79 @@ T = TypeVar("T")
 
 
 class SharpnessAware:
-    """Around an optimiser; ``rho`` 0 is the optimiser itself, bit for bit."""
+    """Around an optimiser; ``rho`` 0 is the optimiser itself, bit for bit.
 
-    def __init__(self, optimiser: torch.optim.Optimizer, rho: float) -> None:
+    A gradient that is not finite, at either point, skips the step: the weights stay and ``skipped_steps`` counts it.
+    (With ``rho`` 0 and no scaler nothing is checked, as in the optimiser itself.)
+    """
+
+    def __init__(
+        self, optimiser: torch.optim.Optimizer, rho: float, scaler: torch.amp.GradScaler | None = None
+    ) -> None:
         self.optimiser, self.rho = optimiser, rho
-        self.skipped_steps = 0  # the gradient was not finite
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.skipped_steps = 0
+
+    def backward(self, loss: Tensor) -> None:
+        """What ``gradients`` calls in place of ``loss.backward()``."""
+        loss = loss if self.scaler is None else self.scaler.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, gradients: Callable[[], T]) -> T | None:
-        """One step. ``gradients`` clears the gradients, computes the loss and goes backward; its first answer returns,
-        or None if the step was skipped.
+        """One step. ``gradients`` clears the gradients, computes the loss and goes ``backward``; its first answer
+        returns, or None if the step was skipped.
 
         >>> w = torch.nn.Parameter(torch.tensor([3.0]))
         >>> descent = SharpnessAware(torch.optim.SGD([w], lr=0.1), rho=0.5)
         >>> def gradients():
-        ...     w.grad = 2 * w.detach()  # of w squared
+        ...     w.grad = None
+        ...     descent.backward((w**2).sum())
         >>> descent.step(gradients)
         >>> round(w.item(), 4)  # 3 - 0.1 * 2 * (3 + 0.5)
         2.3
         """
         answer = gradients()
-        if self.rho == 0:
-            self.optimiser.step()
-            return answer
-        moved = [p for group in self.optimiser.param_groups for p in group["params"] if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in moved]))  # one norm over every tensor
-        if not bool(norm.isfinite()):
-            self.skipped_steps += 1
+        if self.rho > 0:
+            moved, norm = self._gradient()
+            if not bool(norm.isfinite()):
+                self._skip()
+                return None
+            weights = self._climb(moved, norm)
+            try:
+                gradients()
+            finally:
+                with torch.no_grad():
+                    for parameter, before in zip(moved, weights, strict=True):
+                        parameter.copy_(before)  # from a copy: adding and subtracting would leave rounding behind
+        if (self.rho > 0 or self.scaler) and not bool(self._gradient()[1].isfinite()):
+            self._skip()
             return None
-        weights = self._climb(moved, norm)
-        try:
-            gradients()
-        finally:
-            with torch.no_grad():
-                for parameter, before in zip(moved, weights, strict=True):
-                    parameter.copy_(before)  # from a copy: adding and subtracting would leave rounding behind
-        self.optimiser.step()
+        self._descend()
         return answer
+
+    def _gradient(self) -> tuple[list[Tensor], Tensor]:
+        """What has a gradient, and the one norm over all of it."""
+        moved = [p for group in self.optimiser.param_groups for p in group["params"] if p.grad is not None]
+        return moved, torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in moved]))
 
     @torch.no_grad()
     def _climb(self, moved: list[Tensor], norm: Tensor) -> list[Tensor]:
         """Move uphill by rho in all; the weights as they were."""
         before = [parameter.detach().clone() for parameter in moved]
+        tiny = 1e-12 * (1.0 if self.scaler is None else self.scaler.get_scale())
         for parameter in moved:
             assert parameter.grad is not None
-            parameter.add_(parameter.grad, alpha=(self.rho / (norm + 1e-12)).item())
+            parameter.add_(parameter.grad, alpha=(self.rho / (norm + tiny)).item())
         return before
+
+    def _descend(self) -> None:
+        if self.scaler is None:
+            self.optimiser.step()
+        else:
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
+
+    def _skip(self) -> None:
+        self.skipped_steps += 1
+        if self.scaler is not None:
+            self.scaler.update(self.scaler.get_scale() * self.scaler.get_backoff_factor())
