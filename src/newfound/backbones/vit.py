@@ -101,20 +101,35 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, tokens: Tensor, rows: int | None = None) -> Tensor:
-        """Attend to all tokens; with `rows`, compute only the first so many rows of the result."""
-        dim = tokens.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        queries = F.linear(tokens[:, :rows], weight[:dim], bias[:dim])  # B×R×D
-        keys, values = F.linear(tokens, weight[dim:], bias[dim:]).chunk(2, dim=-1)  # B×T×D each
-        mixed = F.scaled_dot_product_attention(
-            self._per_head(queries), self._per_head(keys), self._per_head(values)
-        )  # B×heads×R×D/heads
-        projected: Tensor = self.proj(mixed.transpose(1, 2).flatten(2))  # B×R×D
+    def forward(self, tokens: Tensor) -> Tensor:
+        qkv = self.qkv(tokens).reshape(*tokens.shape[:2], 3, self.heads, -1)  # B×T×3×heads×D/heads
+        queries, keys, values = qkv.permute(2, 0, 3, 1, 4)  # B×heads×T×D/heads each
+        mixed = F.scaled_dot_product_attention(queries, keys, values)  # B×heads×T×D/heads
+        projected: Tensor = self.proj(mixed.transpose(1, 2).flatten(2))  # B×T×D
         return projected
 
-    def _per_head(self, tokens: Tensor) -> Tensor:
-        return tokens.reshape(*tokens.shape[:2], self.heads, -1).transpose(1, 2)  # B×heads×T×D/heads
+    def first_row(self, tokens: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """The first row of forward(norm(tokens)), exactly, without a key or value for any token. B×T×D to B×D.
+
+        A token enters as y = g⊙n + c: normalised, then the norm's weight and bias. Its key's product with the query is
+        q·(W_k y + b_k) = (g⊙W_kᵀq)·n + what is the same for all tokens and so leaves softmax. Its value is W_v y + b_v,
+        and as attention sums to 1, the mixed value is the value of the mixed n. So no parameter touches anything of
+        size B×T×D, and if the tokens come from a frozen trunk, backward computes nothing of that size.
+        """
+        dim = tokens.shape[-1]
+        normalised = F.layer_norm(tokens, [dim], eps=norm.eps)  # B×T×D
+        w_query, w_key, w_value = self.qkv.weight.reshape(3, self.heads, -1, dim)  # heads×D/heads×D each
+        b_query, _, b_value = self.qkv.bias.reshape(3, self.heads, -1)  # heads×D/heads each
+
+        first = normalised[:, 0] * norm.weight + norm.bias  # B×D
+        query = torch.einsum("bd,hkd->bhk", first, w_query) + b_query  # B×heads×D/heads
+        query = query * query.shape[-1] ** -0.5
+        folded = torch.einsum("bhk,hkd->bhd", query, w_key) * norm.weight  # B×heads×D
+        attention = (folded @ normalised.transpose(1, 2)).softmax(dim=-1)  # B×heads×T
+        mixed = (attention @ normalised) * norm.weight + norm.bias  # B×heads×D
+        values = torch.einsum("bhd,hkd->bhk", mixed, w_value) + b_value  # B×heads×D/heads
+        projected: Tensor = self.proj(values.flatten(1))  # B×D
+        return projected
 
 
 class MLP(nn.Module):
@@ -154,9 +169,15 @@ class Block(nn.Module):
         self.mlp = MLP(dim, spec.mlp_ratio * dim)
         self.ls2 = LayerScale(dim) if spec.layer_scale else nn.Identity()
 
-    def forward(self, tokens: Tensor, rows: int | None = None) -> Tensor:
-        """Tokens in, tokens out; with `rows`, only the first so many, at a fraction of the work."""
-        tokens = tokens[:, :rows] + self.ls1(self.attn(self.norm1(tokens), rows))  # B×R×D
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self._add(tokens, self.attn(self.norm1(tokens)))
+
+    def first_row(self, tokens: Tensor) -> Tensor:
+        """The first row of forward(tokens), exactly, at a fraction of the work. B×T×D to B×D."""
+        return self._add(tokens[:, 0], self.attn.first_row(tokens, self.norm1))
+
+    def _add(self, tokens: Tensor, attended: Tensor) -> Tensor:
+        tokens = tokens + self.ls1(attended)
         out: Tensor = tokens + self.ls2(self.mlp(self.norm2(tokens)))
         return out
 
@@ -241,8 +262,8 @@ class ViTTail(nn.Module):
         *earlier, last = self.blocks.values()
         for block in earlier:
             tokens = block(tokens)
-        # Only CLS leaves the last block, so the other tokens serve there as keys and values alone.
-        features: Tensor = self.norm(last(tokens, rows=1)[:, 0])
+        # Only CLS leaves the last block, so the other tokens are attended to there and get no result of their own.
+        features: Tensor = self.norm(last.first_row(tokens))  # type: ignore[operator]
         return features
 
 
