@@ -8,7 +8,8 @@ from newfound.train import Prediction
 def make():
     probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.05, 0.9, 0.05], [0.5, 0.5, 0.0]])
     directions = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 5.0]])
-    return assign(Prediction(torch.zeros(4, 2), probabilities), directions, ("cat",))
+    is_anchor = np.array([False, False, True, False])
+    return assign(Prediction(torch.zeros(4, 2), probabilities), directions, is_anchor, ("cat",))
 
 
 def test_class_confidence_and_runner_up():

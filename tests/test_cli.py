@@ -76,29 +76,30 @@ import sys
 from newfound.cli import main
 from newfound.run_folder import RunFolder
 save = RunFolder.save_epoch
-def interrupted(self, model, optimiser, entry):
-    save(self, model, optimiser, entry)
-    if entry["epoch"] == 2:
+def interrupted(self, model, optimiser, checkpoint, entry):
+    save(self, model, optimiser, checkpoint, entry)
+    if (entry["stage"], entry["epoch"]) == (STAGE, 2):
         raise KeyboardInterrupt  # what Ctrl-C raises, at a moment that does not depend on the machine's speed
 RunFolder.save_epoch = interrupted
 main()
 """
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("stage", [1, 2])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path, stage):
     images, _ = write_folder(tmp_path)
     options = ["discover", images, "--classes", 4, *FAST]
     whole = newfound(*options, "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, "-c", STOPPED, *options, "--out", "stopped"]
+    command = [sys.executable, "-c", STOPPED.replace("STAGE", str(stage)), *options, "--out", "stopped"]
     stopped = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert stopped.returncode == 130, stopped.stderr
     assert "with --resume" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert not (tmp_path / "stopped" / "assignments.csv").exists()
     resumed = newfound(*options, "--out", "stopped", "--resume", cwd=tmp_path)
-    assert "going on after epoch 2" in resumed.stdout
-    for name in ("assignments.csv", "classes.csv", "embeddings.npy"):
+    assert f"going on after epoch 2 of 3 of training {stage}" in resumed.stdout
+    for name in ("assignments.csv", "classes.csv", "embeddings.npy", "anchors.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
 
 
@@ -139,13 +140,13 @@ def test_a_missing_truth_is_an_error_before_the_work(tmp_path):
     assert not (tmp_path / "newfound-images").exists()
 
 
-def test_a_wrong_truth_loses_nothing(tmp_path):
+def test_a_wrong_truth_is_an_error_before_the_work(tmp_path):
     images, _ = write_folder(tmp_path)
     (tmp_path / "other.csv").write_text("file,label\nnowhere.png,cat\n")
     result = newfound("discover", images, "--classes", 4, "--truth", "other.csv", *FAST, cwd=tmp_path)
     assert result.returncode == 2
-    assert "Discovered classes" in result.stdout
-    assert (tmp_path / "newfound-images" / "assignments.csv").exists()
+    assert "names none of the 18 unlabelled images" in result.stderr
+    assert not (tmp_path / "newfound-images").exists()
 
 
 def test_demo_runs_and_shows_itself_again(tmp_path):

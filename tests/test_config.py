@@ -27,21 +27,21 @@ def test_settings_survive_the_file(settings):
 
 
 def test_every_setting_is_in_the_file():
-    text = to_toml(Settings(5).resolved(2, 999))
-    left_open = {"weights", "bank_dir"}
+    text = to_toml(Settings(5).resolved(2, 999, 100))
+    left_open = {"weights", "bank_dir", "stage1"}
     assert all(f"{field.name} = " in text for field in fields(Settings) if field.name not in left_open)
 
 
 def test_what_is_left_open_is_decided():
-    quick = Settings(5, device="cpu").resolved(2, 999)
+    quick = Settings(5, device="cpu").resolved(2, 999, 100)
     assert (quick.epochs, quick.warmup_epochs) == (60, 30)
     assert quick.entropy_weight == 1.0
-    assert Settings(100, device="cpu").resolved(2, 999).entropy_weight == 2.0
-    assert Settings(100, entropy_weight=4.0, device="cpu").resolved(2, 999).entropy_weight == 4.0
-    published = Settings(5, epochs=200, device="cpu").resolved(2, 999)
+    assert Settings(100, device="cpu").resolved(2, 999, 100).entropy_weight == 2.0
+    assert Settings(100, entropy_weight=4.0, device="cpu").resolved(2, 999, 100).entropy_weight == 4.0
+    published = Settings(5, epochs=200, device="cpu").resolved(2, 999, 100)
     assert published.warmup_epochs == 30
-    assert Settings(5, epochs=1, device="cpu").resolved(2, 999).warmup_epochs == 1
-    assert Settings(5, epochs=1000, device="cpu").resolved(2, 999).warmup_epochs == 30
+    assert Settings(5, epochs=1, device="cpu").resolved(2, 999, 100).warmup_epochs == 1
+    assert Settings(5, epochs=1000, device="cpu").resolved(2, 999, 100).warmup_epochs == 30
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_left_open_is_decided():
 )
 def test_settings_without_sense_are_named(changes, message):
     with pytest.raises(UserError, match=message):
-        Settings(**{"classes": 10, "device": "cpu", **changes}).resolved(4, 999)
+        Settings(**{"classes": 10, "device": "cpu", **changes}).resolved(4, 999, 100)
 
 
 @pytest.mark.parametrize(

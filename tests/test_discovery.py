@@ -27,6 +27,11 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+def lines_of(path, without=()):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in without} for line in lines]
+
+
 @pytest.fixture
 def found(folder, tmp_path):
     discovery = discover(folder[0], Settings(4, **FAST), out=tmp_path / "run")
@@ -35,8 +40,8 @@ def found(folder, tmp_path):
 
 
 def test_the_run_folder_holds_everything(found):
-    expected = {"config.toml", "skipped.csv", "log.jsonl", "checkpoint", "assignments.csv", "classes.csv",
-                "embeddings.npy", "model.safetensors", "model.json", "metrics.json"}  # fmt: skip
+    expected = {"config.toml", "skipped.csv", "log.jsonl", "anchors.jsonl", "checkpoint",
+                "assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "model.json", "metrics.json"}  # fmt: skip
     assert set(os.listdir(found.run)) == expected
     assert not list(found.run.rglob("*.tmp"))
 
@@ -112,10 +117,14 @@ def test_truth_changes_nothing_but_the_metrics(folder, tmp_path):
     lies = tmp_path / "lies.csv"
     lines = folder[1].read_text().splitlines()
     lies.write_text("\n".join([lines[0], *(line.split(",")[0] + ",lie" for line in lines[1:])]))
-    discover(folder[0], Settings(4, **FAST), out=tmp_path / "with").score(lies)
+    found = discover(folder[0], Settings(4, **FAST), out=tmp_path / "with", truth=lies)
+    assert found.metrics == json.loads((tmp_path / "with" / "metrics.json").read_text())
     for name in ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "config.toml"):
         assert (tmp_path / "without" / name).read_bytes() == (tmp_path / "with" / name).read_bytes()
     assert not (tmp_path / "without" / "metrics.json").exists()
+    for name, told in (("log.jsonl", {"all", "old", "new", "seconds"}), ("anchors.jsonl", {"clean", "overall"})):
+        without, with_lies = (lines_of(tmp_path / run / name, without=told) for run in ("without", "with"))
+        assert without == with_lies
 
 
 def test_training_without_a_bank(folder, tmp_path):

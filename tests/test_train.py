@@ -11,7 +11,8 @@ from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
-from newfound.train import draw_batches, predict, train
+from newfound.train import Job, draw_batches, predict
+from newfound.train import train as train_stage
 
 QUIET = Screen(quiet=True)
 
@@ -23,14 +24,20 @@ def setting(folder, quick_backbone, tmp_path):
     bank = open_bank(table, quick_backbone, views=4, folder=tmp_path / "banks", screen=QUIET)
 
     def start(name, **changes):
-        options = {"classes": 4, "epochs": 6, "batch_size": 8, **changes}
-        chosen = Settings(**options).resolved(table.n_known, len(table))
+        options = {"classes": 4, "method": "simgcd", "epochs": 6, "batch_size": 8, **changes}
+        chosen = Settings(**options).resolved(table.n_known, len(table), table.n_labelled)
         run = RunFolder(tmp_path / name)
         with run.begun(chosen, {}):
             pass
         return new_model(quick_backbone, bank, chosen), chosen, run
 
     return table, bank, start
+
+
+def train(model, source, labels, chosen, run, *, anchoring=None):
+    job = Job(source, labels, chosen, run, QUIET)
+    with job.progress([1]) as progress:
+        return train_stage(job, model, progress, anchoring=anchoring).prediction
 
 
 @settings(max_examples=50, deadline=None)
@@ -66,7 +73,7 @@ def test_draws_depend_on_seed_and_epoch_only():
 def test_training_sorts_colours(setting):
     table, bank, start = setting
     model, chosen, run = start("run", epochs=30)
-    prediction = train(model, bank, table.labels, chosen, run, QUIET)
+    prediction = train(model, bank, table.labels, chosen, run)
     labelled = table.labels >= 0
     assert (prediction.classes.numpy()[labelled] == table.labels[labelled]).all()
     torch.testing.assert_close(prediction.probabilities.sum(dim=1), torch.ones(len(table)))
@@ -75,6 +82,7 @@ def test_training_sorts_colours(setting):
     assert log[-1]["total"] < log[0]["total"]
     losses = {"cross_entropy", "distillation", "mean_entropy", "info_nce", "sup_con", "total"}
     others = {"epoch", "learning_rate", "teacher_temperature", "known_accuracy", "empty_classes", "skipped_steps"}
+    others |= {"stage", "anchors"}
     assert set(log[0]) == losses | others | {"seconds"}
 
 
@@ -86,7 +94,7 @@ def test_the_first_step_is_plain_sgd_with_momentum_and_decay(setting):
     (images,) = draw_batches(table.labels, 1000, 0, 0)
     parts = model.losses(bank.training_pair(images, 0, 0), torch.from_numpy(table.labels[images]), 0)
     gradients = dict(zip(before, torch.autograd.grad(parts["total"], list(model.parameters())), strict=True))
-    train(model, bank, table.labels, chosen, run, QUIET)
+    train(model, bank, table.labels, chosen, run)
     for name, parameter in model.named_parameters():
         decay = 0.01 if parameter.ndim > 1 else 0.0
         expected = before[name] - chosen.learning_rate * (gradients[name] + decay * before[name])
@@ -97,22 +105,24 @@ def test_the_first_step_is_plain_sgd_with_momentum_and_decay(setting):
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(setting, stop_after):
     table, bank, start = setting
     model, chosen, run = start("whole")
-    whole = train(model, bank, table.labels, chosen, run, QUIET)
+    whole = train(model, bank, table.labels, chosen, run)
 
     model, chosen, run = start("stopped")
 
     class Stopping(RunFolder):
-        def save_epoch(self, model, optimiser, entry):
-            super().save_epoch(model, optimiser, entry)
+        def save_epoch(self, model, optimiser, checkpoint, entry):
+            super().save_epoch(model, optimiser, checkpoint, entry)
             if entry["epoch"] == stop_after:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(model, bank, table.labels, chosen, Stopping(run.path), QUIET)
+        train(model, bank, table.labels, chosen, Stopping(run.path))
     with open(run.path / "log.jsonl", "a") as log:
-        log.write('{"epoch": ' + str(stop_after + 1) + '}\n{"epo')  # killed between log line and checkpoint, in a write
+        log.write(
+            '{"stage": 1, "epoch": ' + str(stop_after + 1) + '}\n{"epo'
+        )  # killed between log line and checkpoint, in a write
     model, chosen, run = start("stopped")
-    resumed = train(model, bank, table.labels, chosen, run, QUIET)
+    resumed = train(model, bank, table.labels, chosen, run)
     assert torch.equal(resumed.probabilities, whole.probabilities)
     assert torch.equal(resumed.features, whole.features)
     assert [entry["epoch"] for entry in run.log()] == [1, 2, 3, 4, 5, 6]
@@ -121,9 +131,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(setting, stop_after):
 def test_the_sharpness_penalty_changes_the_training(setting):
     table, bank, start = setting
     model, chosen, run = start("run", rho=0.05)
-    sharp = train(model, bank, table.labels, chosen, run, QUIET)
+    sharp = train(model, bank, table.labels, chosen, run)
     plain_model, plain_chosen, plain_run = start("plain")
-    plain = train(plain_model, bank, table.labels, plain_chosen, plain_run, QUIET)
+    plain = train(plain_model, bank, table.labels, plain_chosen, plain_run)
     assert not torch.equal(sharp.probabilities, plain.probabilities)
     assert run.log()[-1]["skipped_steps"] == 0
 
@@ -148,7 +158,7 @@ class Broken:
 def test_a_bad_batch_is_skipped_and_counted_under_the_sharpness_penalty(setting):
     table, bank, start = setting
     model, chosen, run = start("run", rho=0.05)
-    prediction = train(model, Broken(bank, {1, 4}), table.labels, chosen, run, QUIET)
+    prediction = train(model, Broken(bank, {1, 4}), table.labels, chosen, run)
     assert prediction.probabilities.isfinite().all()
     assert run.log()[-1]["skipped_steps"] == 2
     assert all(np.isfinite(entry["total"]) for entry in run.log())
@@ -158,15 +168,15 @@ def test_an_epoch_of_bad_batches_is_an_error(setting):
     table, bank, start = setting
     model, chosen, run = start("run", rho=0.05)
     with pytest.raises(UserError, match="went astray in epoch 1"):
-        train(model, Broken(bank, range(100)), table.labels, chosen, run, QUIET)
+        train(model, Broken(bank, range(100)), table.labels, chosen, run)
 
 
 def test_a_finished_run_is_only_evaluated(setting):
     table, bank, start = setting
     model, chosen, run = start("run")
-    first = train(model, bank, table.labels, chosen, run, QUIET)
+    first = train(model, bank, table.labels, chosen, run)
     model, chosen, run = start("run")
-    again = train(model, bank, table.labels, chosen, run, QUIET)
+    again = train(model, bank, table.labels, chosen, run)
     assert torch.equal(first.probabilities, again.probabilities)
 
 
@@ -179,7 +189,7 @@ def test_prediction_does_not_depend_on_the_batch(setting):
 def test_nothing_labelled_trains_too(setting):
     table, bank, start = setting
     model, chosen, run = start("run")
-    prediction = train(model, bank, np.full(len(table), -1), chosen, run, QUIET)
+    prediction = train(model, bank, np.full(len(table), -1), chosen, run)
     assert prediction.probabilities.isfinite().all()
     assert run.log()[-1]["known_accuracy"] is None
     assert run.log()[-1]["cross_entropy"] == 0.0
@@ -189,7 +199,7 @@ def test_a_loss_that_explodes_is_an_error_and_is_not_saved(setting):
     table, bank, start = setting
     model, chosen, run = start("run", learning_rate=1e30)
     with pytest.raises(UserError, match="went astray in epoch 1"):
-        train(model, bank, table.labels, chosen, run, QUIET)
+        train(model, bank, table.labels, chosen, run)
     assert not list(run.path.rglob("*.safetensors"))  # no poisoned checkpoint to resume from
 
 
@@ -198,13 +208,13 @@ def test_a_last_step_that_explodes_is_an_error_too(setting):
     table, bank, start = setting
     model, chosen, run = start("run", epochs=1, batch_size=1000, learning_rate=1e30)
     with pytest.raises(UserError, match="went astray in epoch 1"):
-        train(model, bank, table.labels, chosen, run, QUIET)
+        train(model, bank, table.labels, chosen, run)
     assert run.log() == []
 
 
 def test_a_damaged_checkpoint_is_named(setting):
     table, bank, start = setting
     model, chosen, run = start("run")
-    (run.path / "checkpoint" / "last.safetensors").write_bytes(b"")
+    (run.path / "checkpoint" / "stage1.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match="is damaged"):
-        train(model, bank, table.labels, chosen, run, QUIET)
+        train(model, bank, table.labels, chosen, run)

@@ -25,6 +25,7 @@ class Assignment:
     runner_up: NDArray[np.int64]  # N
     runner_up_confidence: NDArray[np.float64]  # N
     nearest_class: NDArray[np.int64]  # K: the class whose direction is closest
+    is_anchor: NDArray[np.bool_]  # N: stood as labelled for a new class in the last epoch
 
     def sizes(self) -> NDArray[np.int64]:
         """Images per class."""
@@ -42,7 +43,11 @@ class Assignment:
 
 
 def assign(
-    prediction: Prediction, directions: Tensor, known_names: tuple[str, ...], unseen: tuple[str, ...] = ()
+    prediction: Prediction,
+    directions: Tensor,
+    is_anchor: NDArray[np.bool_],
+    known_names: tuple[str, ...],
+    unseen: tuple[str, ...] = (),
 ) -> Assignment:
     """Take the most probable class of each image; ``directions`` are the rows of the classifier, K×d."""
     names = new_names(known_names + unseen, len(directions) - len(known_names))
@@ -58,6 +63,7 @@ def assign(
         runner_up=order[:, 1],
         runner_up_confidence=probabilities[rows, order[:, 1]],
         nearest_class=_nearest(directions),
+        is_anchor=is_anchor,
     )
 
 
@@ -80,16 +86,18 @@ def _nearest(directions: Tensor) -> NDArray[np.int64]:
     return np.asarray(cosines.argmax(dim=1), dtype=np.int64)
 
 
-def write_assignment(run: RunFolder, table: ImageTable, a: Assignment) -> None:
-    """assignments.csv and classes.csv."""
+def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle: bool = False) -> None:
+    """assignments.csv and classes.csv; a run that used the truth has a last column that says so."""
+    mark = ["true"] if oracle else []
     given = [table.class_names[label] if label >= 0 else "" for label in table.labels]
     run.write_csv(
         "assignments.csv",
-        ["file", "given_label", "class", "is_new", "confidence", "runner_up", "runner_up_confidence", "is_anchor"],
+        ["file", "given_label", "class", "is_new", "confidence", "runner_up", "runner_up_confidence", "is_anchor"]
+        + ["oracle"] * oracle,
         (
             [
                 file, given[i], a.class_names[a.classes[i]], _yes(a.classes[i] >= a.n_known), f"{a.confidence[i]:.6f}",
-                a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}", _yes(False),
+                a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}", _yes(a.is_anchor[i]), *mark,
             ]
             for i, file in enumerate(table.files)
         ),
@@ -98,12 +106,13 @@ def write_assignment(run: RunFolder, table: ImageTable, a: Assignment) -> None:
     classes = [
         [
             k, name, "known" if k < a.n_known else "new", sizes[k],
-            f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]],
+            f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]], *mark,
         ]
         for k, name in enumerate(a.class_names)
     ]  # fmt: skip
-    classes += [["", name, "known", 0, "", ""] for name in a.unseen]
-    run.write_csv("classes.csv", ["id", "name", "kind", "size", "mean_confidence", "nearest_class"], classes)
+    classes += [["", name, "known", 0, "", "", *mark] for name in a.unseen]
+    header = ["id", "name", "kind", "size", "mean_confidence", "nearest_class"] + ["oracle"] * oracle
+    run.write_csv("classes.csv", header, classes)
 
 
 def _yes(value: bool) -> str:

@@ -39,7 +39,7 @@ class Discover:
     out: Annotated[Path | None, UNSET_FOLDER] = None
     """The run folder to write. Unset: newfound-FOLDER, here."""
     truth: Annotated[Path | None, UNSET_FILE] = None
-    """CSV file,label with the true classes, for scoring only; read after training."""
+    """CSV file,label with the true classes, for scoring only: it changes no result."""
     resume: bool = False
     """Go on with a run that was stopped."""
 
@@ -49,16 +49,15 @@ class Discover:
         if self.truth is not None and not self.truth.is_file():
             raise UserError(f"--truth {self.truth}: there is no such file")
         found = discover(
-            self.folder, self.settings, labels=self.labels, out=self.out, resume=self.resume, screen=screen
-        )
+            self.folder, self.settings, labels=self.labels, truth=self.truth, out=self.out, resume=self.resume,
+            screen=screen,
+        )  # fmt: skip
         show_classes(found, screen)
-        try:
-            if self.truth is not None:
-                show_score(found.score(self.truth), screen)
-        finally:
-            screen.say(
-                f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl"
-            )
+        if found.metrics is not None:
+            show_score(found.metrics, screen)
+        screen.say(
+            f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl"
+        )
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ class Demo:
     out: Path = Path("newfound-demo")
     """Where to unpack it and to write the run."""
     seed: int = 0
-    epochs: int = 30
-    """Passes over the images."""
+    epochs: int = 20
+    """Passes over the images, in each of the two trainings."""
     image_size: int = 128
     """The photos have 28 by 28 pixels; enlarging them further costs time."""
     bank_dir: Annotated[Path | None, UNSET_FOLDER] = None

@@ -12,6 +12,7 @@ import tomli_w
 import tyro
 
 from newfound.errors import UserError
+from newfound.presets import PRESETS, Preset, preset_for
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,28 +21,34 @@ else:
 
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
+RHO = 0.05  # the paper's, "for all stages"
 
 # How an option that may be left out reads in --help
 UNSET_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
 UNSET_FOLDER = tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
 UNSET_NUMBER = tyro.conf.arg(metavar="N", help_behavior_hint="")
+UNSET_NAME = tyro.conf.arg(help_behavior_hint="")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. The defaults are SimGCD's published values unless a line says otherwise."""
+    """How to train. The defaults are the paper's, or SimGCD's published values, unless a line says otherwise."""
 
     classes: int
     """How many classes there are in all: the known ones and those to discover."""
-    method: Literal["simgcd"] = "simgcd"
-    """What is learnt."""
-    start: Literal["clusters", "random"] = "clusters"
-    """Where the classifier starts. clusters: means of the labelled images, and k-means centres of the frozen features
-    for the new classes. random: as published."""
+    method: Literal["sdas", "simgcd"] = "sdas"
+    """sdas: the paper's method. A first training shows the clusters; a second, fresh one has anchors, images that stand
+    as labelled for a new class and are chosen again after each epoch. simgcd: one training without anchors."""
+    preset: Annotated[Preset | None, UNSET_NAME] = None
+    """Values for a kind of data, or for a data set as published: --alpha, --beta, and for data sets --entropy-weight
+    and --start. Unset: fine-grained below 100 images per class, else generic."""
     seed: int = 0
     """Same seed, same folder, same machine: the same bytes in assignments.csv."""
     epochs: Annotated[int | None, UNSET_NUMBER] = None
-    """Passes over the images. Unset: 200 as published on a GPU, 60 (the quick recipe) on a CPU."""
+    """Passes over the images, in each training. Unset: 200 as published on a GPU, 60 (the quick recipe) on a CPU."""
+    start: Annotated[Literal["clusters", "random"] | None, UNSET_NAME] = None
+    """Where the classifier starts. clusters: means of the labelled images, and k-means centres of the frozen features
+    for the new classes. random: as published. Unset: clusters, but random for the preset of a data set."""
     backbone: str = "efficientnet_lite0"
     """efficientnet_lite0 comes with newfound. dino_vitb16, dino_vits16, dino_vitb8, dino_vits8, dinov2_vits14,
     dinov2_vitb14, dinov2_vits14_reg, dinov2_vitb14_reg are fetched from the hub unless --weights is given."""
@@ -63,14 +70,34 @@ class Settings:
     learning_rate: float = 0.1
     """At the start; it falls along a cosine, once per epoch, towards a thousandth."""
     momentum: float = 0.9
-    rho: float = 0.0
-    """Radius of the loss sharpness penalty (the paper's LSP, 0.05 there); 0: none. Doubles the time of a step."""
     weight_decay: float = 5e-5
     """Not on biases and other 1-D tensors."""
+    rho: Annotated[float | None, UNSET_NUMBER] = None
+    """Radius of the loss sharpness penalty (LSP); 0: none, which halves the time. Unset: 0.05 for sdas as published, 0
+    for simgcd."""
+    strategy: Literal["dynamic", "fixed", "without-pretrain"] = "dynamic"
+    """When anchors are chosen. dynamic: after each epoch (DAS). fixed: once, after the first training.
+    without-pretrain: one training only, with anchors once --warmup-epochs are over."""
+    selection: Literal["das", "max-prob", "max-density"] = "das"
+    """Which images become anchors. das: the most certain ones around the densest point of each new class. max-prob: the
+    most certain ones. max-density: the densest ones."""
+    alpha: Annotated[int | None, UNSET_NUMBER] = None
+    """Epochs of the second training that keep the anchors of the first one. Unset: by --preset, shortened in
+    proportion below 200 epochs."""
+    beta: Annotated[float | None, UNSET_NUMBER] = None
+    """Share of a new class around its densest point that may become anchors. Unset: by --preset."""
+    k: float = 0.5
+    """Neighbours that make up density, as a share of the class."""
+    anchors_per_class: Annotated[float | None, UNSET_NUMBER] = None
+    """How many anchors a new class should have at first (the paper's eta). Unset: as many as a known class has labelled
+    images on average; with nothing labelled, half of an average class."""
+    oracle_clean_anchors: bool = False
+    """For analysis only: drop anchors that --truth says are wrong. It is no result, and everything written says so."""
+    stage1: Annotated[Path | None, UNSET_FOLDER] = None
+    """Take the first training from this run, on the same images with the same backbone and number of classes."""
     entropy_weight: Annotated[float | None, UNSET_NUMBER] = None
     """Weight of the mean-entropy term (the paper's epsilon), which keeps classes from staying empty. Unset: log10 of
-    the number of classes, at least 1. Published: 1 for CIFAR-10, ImageNet-100, Cars, Aircraft, Herbarium; 2 for CUB;
-    4 for CIFAR-100."""
+    the number of classes, at least 1, unless --preset has a published one."""
     supervised_weight: float = 0.35
     """Weight of the supervised parts (the paper's lambda); the others get the rest."""
     student_temperature: float = 0.1
@@ -84,22 +111,35 @@ class Settings:
     sup_con_temperature: float = 0.07
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the trained part computes in on a GPU (autocast; the losses stay in float32). A CPU computes in float32."""
 
-    def resolved(self, n_known: int, n_images: int) -> Settings:
+    def resolved(self, n_known: int, n_images: int, n_labelled: int) -> Settings:
         """The same settings with everything that was left open decided for this data; raises if they make no sense."""
         device = resolve_device(self.device)
-        epochs = self.epochs
-        if epochs is None:
-            epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
-        warmup = self.warmup_epochs
-        if warmup is None:
-            warmup = max(1, min(FULL_WARMUP_EPOCHS, epochs // 2))
-        entropy_weight = (
-            max(1.0, math.log10(max(self.classes, 1))) if self.entropy_weight is None else self.entropy_weight
-        )
-        settings = replace(self, device=device, epochs=epochs, warmup_epochs=warmup, entropy_weight=entropy_weight)
+        preset = self.preset or preset_for(n_images, self.classes)
+        epochs = (QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS) if self.epochs is None else self.epochs
+        published: dict[str, Any] = {
+            "epochs": epochs,
+            "warmup_epochs": max(1, min(FULL_WARMUP_EPOCHS, epochs // 2)),
+            "rho": RHO if self.method == "sdas" else 0.0,
+            "start": "clusters",
+            "entropy_weight": max(1.0, math.log10(max(self.classes, 1))),
+            "anchors_per_class": n_labelled / n_known
+            if n_labelled
+            else max(1.0, n_images / (2 * max(self.classes, 1))),
+            **PRESETS[preset],
+        }
+        published["alpha"] = max(1, round(published["alpha"] * min(1, epochs / FULL_EPOCHS)))
+        open_ones = {name: value for name, value in published.items() if getattr(self, name) is None}
+        settings = replace(self, device=device, preset=preset, **open_ones)
         settings._check(n_known, n_images)
         return settings
+
+    @property
+    def stages(self) -> int:
+        """How many trainings follow each other."""
+        return 2 if self.method == "sdas" and self.strategy != "without-pretrain" else 1
 
     def _check(self, n_known: int, n_images: int) -> None:
         if self.classes > n_images:
@@ -109,17 +149,28 @@ class Settings:
                 f"--classes {self.classes} is too few: {n_known} classes are known already. "
                 "Count the known classes and those you expect to discover (at least 2 in all)."
             )
-        for name in ("epochs", "warmup_epochs", "batch_size", "image_size"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        for name in ("epochs", "warmup_epochs", "batch_size", "image_size", "anchors_per_class", "alpha"):
+            _require(name, getattr(self, name), 1 <= getattr(self, name) < math.inf, "at least 1")
         for name in ("learning_rate", "student_temperature", "teacher_temperature", "teacher_temperature_start",
                      "info_nce_temperature", "sup_con_temperature"):  # fmt: skip
             _require(name, getattr(self, name), 0 < getattr(self, name) < math.inf, "a number above 0")
         for name in ("entropy_weight", "weight_decay", "rho"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "0 or more")
+        for name in ("supervised_weight", "beta", "k"):
+            _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
         _require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
         _require("seed", self.seed, 0 <= self.seed < 2**32, "between 0 and 4294967295")
         _require("bank_views", self.bank_views, self.bank_views >= 2, "at least 2: a step compares two of them")
-        _require("supervised_weight", self.supervised_weight, 0 <= self.supervised_weight <= 1, "between 0 and 1")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Settings that mean something only beside others."""
+        if self.precision != "float32" and not self.device.startswith("cuda"):
+            raise UserError(f"--precision {self.precision} is for a GPU; --device {self.device} computes in float32")
+        if self.oracle_clean_anchors and self.method != "sdas":
+            raise UserError("--oracle-clean-anchors needs --method sdas: simgcd has no anchors")
+        if self.stage1 is not None and self.stages == 1:
+            raise UserError("--stage1 needs --method sdas and a --strategy of two trainings: this run has only one")
 
 
 def _require(name: str, value: object, holds: bool, what: str) -> None:
@@ -157,7 +208,7 @@ def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
         raise UserError(f"{source} has no [settings] with a number of classes: it is not from a newfound run")
     if unknown := sorted(set(values) - names):
         raise UserError(f"{source} has settings this version does not know: {', '.join(unknown)}. Update newfound.")
-    paths = {name: Path(values[name]) for name in ("weights", "bank_dir") if name in values}
+    paths = {name: Path(values[name]) for name in ("weights", "bank_dir", "stage1") if name in values}
     return Settings(**{**values, **paths}), content
 
 

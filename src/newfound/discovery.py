@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,20 @@ from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
 from newfound.config import QUICK_EPOCHS, Settings, resolve_device
+from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
+from newfound.methods import sdas, simgcd
 from newfound.methods.kmeans import kmeans_clusters
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Prediction, Source, batches_of, train
-from newfound.truth import read_truth, score
+from newfound.train import Job, Prediction, Source, batches_of
+from newfound.truth import Truth, read_truth, score
+
+METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit}
+ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,16 @@ class Discovery:
     table: ImageTable
     assignment: Assignment
     frozen_clusters: NDArray[np.int64]  # k-means on the features training started from: the number to beat
+    oracle: bool = False  # the truth was used in training, for analysis
+    metrics: dict[str, Any] | None = None  # where a truth was given
 
     def score(self, truth: Path) -> dict[str, Any]:
         """Compare with true classes from a CSV of ``file,label``, and write metrics.json."""
-        metrics = score(read_truth(truth, self.table), self.assignment.classes, self.frozen_clusters)
+        return self._score(read_truth(truth, self.table))
+
+    def _score(self, truth: Truth) -> dict[str, Any]:
+        metrics = score(truth, self.assignment.classes, self.frozen_clusters)
+        metrics = {"oracle": ORACLE, **metrics} if self.oracle else metrics
         RunFolder(self.run).write_json("metrics.json", metrics)
         return metrics
 
@@ -50,23 +61,31 @@ def discover(
     settings: Settings,
     *,
     labels: Path | None = None,
+    truth: Path | None = None,
     out: Path | None = None,
     resume: bool = False,
     screen: Screen | None = None,
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
 
-    ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. Python callers see nothing
-    on screen unless they pass a ``Screen()``.
+    ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. With ``truth``, a CSV of
+    ``file,label``, the log has the score of each epoch and metrics.json that of the last one; nothing else changes.
+    Python callers see nothing on screen unless they pass a ``Screen()``.
     """
     screen = screen or Screen(quiet=True)
     folder = Path(folder)
     run = RunFolder(out or default_out(folder))
     run.check_place(resume=resume)
     table = _read(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
+    referee = None if truth is None else read_truth(truth, table)
     if settings.epochs is None and resolve_device(settings.device) == "cpu":
-        screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs (--epochs 200 for the published length)")
-    settings = settings.resolved(table.n_known, len(table))
+        length = f"{QUICK_EPOCHS} + {QUICK_EPOCHS}" if settings.stages == 2 else f"{QUICK_EPOCHS}"
+        screen.say(f"no GPU: the quick recipe of {length} epochs (--epochs 200 for the published length)")
+    settings = settings.resolved(table.n_known, len(table), table.n_labelled)
+    if settings.oracle_clean_anchors:
+        if referee is None:
+            raise UserError("--oracle-clean-anchors needs --truth")
+        screen.warn(ORACLE)
     backbone = load_backbone(
         settings.backbone,
         image_size=settings.image_size,
@@ -75,22 +94,34 @@ def discover(
     )
     backbone.trunk.to(settings.device)
     run.check_same_run(settings, table.fingerprint, backbone.fingerprint)
+    earlier = RunFolder(settings.stage1) if settings.stage1 is not None and not run.has_stage1() else None
+    if earlier is not None:
+        earlier.check_serves(settings, table.fingerprint, backbone.fingerprint)
     source = _source(table, backbone, settings, screen)
 
     with run.begun(settings, _provenance(table, labels, backbone)):
         _write_skipped(run, table, screen)
+        if earlier is not None:
+            run.take_stage1(earlier)
         targets, seen_names = table.seen_classes()
-        model = new_model(backbone, source, settings)
-        frozen = features_of(model.tail, source, settings)
+        frozen = features_of(new_model(backbone, source, settings).tail, source, settings)
         clusters = kmeans_clusters(frozen, settings.classes, settings.seed)
-        if settings.start == "clusters":
-            start_at_clusters(model.classifier, frozen, clusters, targets)
-        prediction = train(model, source, targets, settings, run, screen)
 
-        assignment = assign(prediction, model.classifier.weight, seen_names, table.unseen_classes())
-        write_assignment(run, table, assignment)
-        _write_model(run, model, prediction, backbone, assignment, settings)
-    return Discovery(run.path, table, assignment, clusters)
+        def started_model() -> SimGCD:
+            model = new_model(backbone, source, settings)
+            if settings.start == "clusters":
+                start_at_clusters(model.classifier, frozen, clusters, targets)
+            return model
+
+        trained = METHODS[settings.method](Job(source, targets, settings, run, screen, referee), started_model)
+        is_anchor = (trained.labels >= 0) & (targets < 0)
+        assignment = assign(
+            trained.prediction, trained.model.classifier.weight, is_anchor, seen_names, table.unseen_classes()
+        )
+        write_assignment(run, table, assignment, oracle=settings.oracle_clean_anchors)
+        _write_model(run, trained.model, trained.prediction, backbone, assignment, settings)
+    found = Discovery(run.path, table, assignment, clusters, settings.oracle_clean_anchors)
+    return found if referee is None else replace(found, metrics=found._score(referee))
 
 
 def default_out(folder: Path) -> Path:
@@ -180,5 +211,6 @@ def _write_model(
             "temperature": settings.student_temperature,
             "class_names": a.class_names,
             "known_classes": a.n_known,
+            **({"oracle": ORACLE} if settings.oracle_clean_anchors else {}),
         },
     )

@@ -28,7 +28,7 @@ def cluster_accuracy(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) ->
     Accuracy(all=0.75, old=1.0, new=0.5)
     """
     true, predicted, known = _checked(true, predicted, known)
-    correct = _matched_class(true, predicted)[predicted] == true
+    correct = matched_classes(true, predicted)[predicted] == true
     return Accuracy(_share(correct), _share(correct[known]), _share(correct[~known]))
 
 
@@ -39,7 +39,7 @@ def cluster_accuracy_v1(true: ArrayLike, predicted: ArrayLike, known: ArrayLike)
     def matched_share(mask: NDArray[np.bool_]) -> float:
         if not mask.any():
             return float("nan")
-        return _share(_matched_class(true[mask], predicted[mask])[predicted[mask]] == true[mask])
+        return _share(matched_classes(true[mask], predicted[mask])[predicted[mask]] == true[mask])
 
     old, new = matched_share(known), matched_share(~known)
     share_old = known.mean()
@@ -50,7 +50,7 @@ def cluster_accuracy_v1(true: ArrayLike, predicted: ArrayLike, known: ArrayLike)
 def cluster_accuracy_v2b(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> Accuracy:
     """The main matching, but a mean over classes instead of over samples: rare classes count as much as common ones."""
     true, predicted, known = _checked(true, predicted, known)
-    correct = _matched_class(true, predicted)[predicted] == true
+    correct = matched_classes(true, predicted)[predicted] == true
     classes = np.unique(true)
     per_class = np.array([correct[true == c].mean() for c in classes])
     is_known = np.array([known[true == c].any() for c in classes])
@@ -67,7 +67,7 @@ def rand_index(true: ArrayLike, predicted: ArrayLike) -> float:
     return float(adjusted_rand_score(true, predicted))
 
 
-def _matched_class(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
+def matched_classes(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each cluster the class it is matched with, so that most samples agree (Hungarian method)."""
     size = int(max(true.max(), predicted.max())) + 1
     counts = np.zeros((size, size), dtype=np.int64)

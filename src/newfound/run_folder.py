@@ -3,7 +3,8 @@
 config.toml         every setting, versions, fingerprint of the data
 skipped.csv         files that were not used, and why
 log.jsonl           a line per epoch
-checkpoint/         the last epoch, to go on from
+anchors.jsonl       a line per epoch that had anchors
+checkpoint/         the last epoch of each training, to go on from
 assignments.csv     class and confidence of every image
 classes.csv         name, size, nearest class of every class
 embeddings.npy      features, a row per line of assignments.csv, float16, length 1
@@ -17,6 +18,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,17 @@ from torch import nn
 from newfound.atomic import write_atomically
 from newfound.config import Settings, from_toml, to_toml
 from newfound.errors import UserError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a stage stands, beside the weights."""
+
+    epoch: int  # done so far
+    epochs: int  # in all
+    labels: NDArray[np.int64]  # N: what the last epoch was trained with, -1 for unlabelled
+    skipped_steps: int = 0
+    scaler: dict[str, Any] | None = None  # of a gradient scaler, where there is one
 
 
 class RunFolder:
@@ -93,59 +106,112 @@ class RunFolder:
     def _config(self) -> Path:
         return self.path / "config.toml"
 
-    # Training
+    # Training. A stage is one training from its beginning to its end; a run has one or two.
 
-    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> int:
-        """Load the last checkpoint, if there is one; the number of epochs that are done."""
-        path = self._checkpoint
+    def restore(self, stage: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
+        """Load the stage's last checkpoint, if there is one, and forget what was logged after it."""
+        path = self._checkpoint(stage)
         if not path.exists():
-            self._keep_log(0)
-            return 0
-        try:
-            with safe_open(path, framework="pt") as file:
-                epoch = int(file.metadata()["epoch"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        except SafetensorError as error:
-            raise UserError(
-                f"the checkpoint {path} is damaged ({error}). Delete it to train from the start."
-            ) from error
+            self._forget(stage, 0)
+            return None
+        tensors, metadata = _load_tensors(path)
         model.load_state_dict({name[len("model.") :]: t for name, t in tensors.items() if name.startswith("model.")})
         for name, parameter in model.named_parameters():
             if f"momentum.{name}" in tensors:
                 momentum = tensors[f"momentum.{name}"].to(parameter.device)
                 optimiser.state[parameter]["momentum_buffer"] = momentum
-        self._keep_log(epoch)
-        return epoch
+        checkpoint = Checkpoint(labels=tensors["labels"].numpy(), **json.loads(metadata["state"]))
+        self._forget(stage, checkpoint.epoch)
+        return checkpoint
 
-    def save_epoch(self, model: nn.Module, optimiser: torch.optim.Optimizer, entry: dict[str, Any]) -> None:
-        """The log line first: if we are killed between the two, ``restore`` drops it again."""
-        with open(self._log, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+    def epochs_done(self, stage: int) -> int:
+        """How far the stage has come."""
+        path = self._checkpoint(stage)
+        return int(json.loads(_load_metadata(path)["state"])["epoch"]) if path.exists() else 0
+
+    def save_epoch(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, entry: dict[str, Any]
+    ) -> None:
+        """Append ``entry`` to the log, then replace the checkpoint: killed in between, ``restore`` drops the line."""
+        self._append("log.jsonl", entry)
         tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
         for name, parameter in model.named_parameters():
             momentum = optimiser.state[parameter].get("momentum_buffer") if parameter in optimiser.state else None
             if momentum is not None:
                 tensors[f"momentum.{name}"] = momentum
-        _save_tensors(self._checkpoint, tensors, {"epoch": str(entry["epoch"])})
+        tensors["labels"] = torch.from_numpy(checkpoint.labels)
+        state = {name: value for name, value in vars(checkpoint).items() if name != "labels"}
+        _save_tensors(self._checkpoint(entry["stage"]), tensors, {"state": json.dumps(state)})
+
+    def has_stage1(self) -> bool:
+        return self._checkpoint(1).exists()
+
+    def check_serves(self, settings: Settings, data: str, backbone: str) -> None:
+        """Raise unless this run's first training has ended and can serve a run of these settings and fingerprints."""
+        if not self._config.exists() or not self.has_stage1():
+            raise UserError(f"--stage1 {self.path}: there is no run with a first training in it")
+        earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
+        differ = [
+            f"{name} {getattr(earlier, name)} there, {getattr(settings, name)} here"
+            for name in ("classes", "backbone", "grad_from_block", "image_size")
+            if getattr(earlier, name) != getattr(settings, name)
+        ]
+        if sections.get("data", {}).get("fingerprint") != data:
+            differ.append("other images or labels")
+        if sections.get("backbone", {}).get("fingerprint") != backbone:
+            differ.append("other weights of the backbone")
+        if earlier.method == "sdas" and earlier.stages == 1:
+            differ.append("its only training had anchors")
+        if differ:
+            raise UserError(f"--stage1 {self.path} does not fit: {'; '.join(differ)}")
+        if (done := self.epochs_done(1)) != earlier.epochs:
+            raise UserError(
+                f"--stage1 {self.path}: its first training has done {done} of {earlier.epochs} epochs. "
+                "Let it end, with --resume."
+            )
+
+    def take_stage1(self, other: RunFolder) -> None:
+        """Copy the first training of another run: from then on this one does not need the other."""
+        self._forget(1, 0)
+        for entry in other.log():
+            if entry["stage"] == 1:
+                self._append("log.jsonl", entry)
+        tensors, metadata = _load_tensors(other._checkpoint(1))
+        kept = {name: t for name, t in tensors.items() if not name.startswith("momentum.")}
+        _save_tensors(self._checkpoint(1), kept, metadata)
+
+    def save_anchors(self, entry: dict[str, Any]) -> None:
+        """Append a line to anchors.jsonl; ``restore`` drops it again if its epoch does not come to an end."""
+        self._append("anchors.jsonl", entry)
 
     def log(self) -> list[dict[str, Any]]:
         """The epochs so far."""
-        if not self._log.exists():
+        return self._lines("log.jsonl")
+
+    def anchors(self) -> list[dict[str, Any]]:
+        """The anchors so far."""
+        return self._lines("anchors.jsonl")
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.path / name
+        if not path.exists():
             return []
-        return [json.loads(line) for line in self._log.read_text("utf-8").splitlines() if line.endswith("}")]
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")]
 
-    def _keep_log(self, epochs: int) -> None:
-        kept = [entry for entry in self.log() if entry["epoch"] <= epochs]
-        with write_atomically(self._log) as file:
-            file.writelines(json.dumps(entry) + "\n" for entry in kept)
+    def _append(self, name: str, entry: dict[str, Any]) -> None:
+        with open(self.path / name, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
 
-    @property
-    def _log(self) -> Path:
-        return self.path / "log.jsonl"
+    def _forget(self, stage: int, epoch: int) -> None:
+        """Drop what was logged of this stage after ``epoch``."""
+        for name in ("log.jsonl", "anchors.jsonl"):
+            if (self.path / name).exists():
+                kept = [line for line in self._lines(name) if line["stage"] != stage or line["epoch"] <= epoch]
+                with write_atomically(self.path / name) as file:
+                    file.writelines(json.dumps(line) + "\n" for line in kept)
 
-    @property
-    def _checkpoint(self) -> Path:
-        return self.path / "checkpoint" / "last.safetensors"
+    def _checkpoint(self, stage: int) -> Path:
+        return self.path / "checkpoint" / f"stage{stage}.safetensors"
 
     # Results
 
@@ -173,3 +239,17 @@ def _save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
     with write_atomically(path, "wb") as file:
         file.write(content)
+
+
+def _load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    metadata = _load_metadata(path)
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 - not a dict
+
+
+def _load_metadata(path: Path) -> dict[str, str]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata())
+    except SafetensorError as error:
+        raise UserError(f"the checkpoint {path} is damaged ({error}). Delete it to train from the start.") from error

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -21,11 +21,16 @@ from torch import Tensor
 from newfound.config import Settings
 from newfound.errors import UserError
 from newfound.heads import parameter_groups
-from newfound.methods.simgcd import SimGCD
-from newfound.run_folder import RunFolder
+from newfound.run_folder import Checkpoint, RunFolder
 from newfound.schedules import learning_rate
-from newfound.screen import Screen
+from newfound.screen import Screen, Tracker
 from newfound.sharpness import SharpnessAware
+
+if TYPE_CHECKING:
+    from newfound.methods.simgcd import SimGCD
+
+
+STAGE_OFFSET = 1_000_000
 
 
 class Source(Protocol):
@@ -48,59 +53,153 @@ class Prediction:
         return self.probabilities.argmax(dim=1)  # N
 
 
+class Referee(Protocol):
+    """Knows the truth and tells only how well a prediction agrees with it."""
+
+    def accuracy(self, predicted: NDArray[np.int64]) -> dict[str, float | None]: ...
+    def knows(self, images: NDArray[np.int64]) -> NDArray[np.bool_]: ...
+    def clean(
+        self, predicted: NDArray[np.int64], images: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> NDArray[np.bool_]: ...
+
+
+class Progress:
+    """One bar over all trainings of a run, so that the time left is that of the whole."""
+
+    def __init__(self, tracker: Tracker, epochs: int, stages: Sequence[int]) -> None:
+        self._tracker, self._epochs, self._stages = tracker, epochs, stages
+
+    def report(self, stage: int, epoch: int, note: str) -> None:
+        before = self._stages.index(stage) * self._epochs
+        self._tracker.update(before + epoch, note if len(self._stages) == 1 else f"training {stage}: {note}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all trainings of a run share."""
+
+    source: Source
+    labels: NDArray[np.int64]  # N: known classes from 0, -1 for unlabelled
+    settings: Settings
+    run: RunFolder
+    screen: Screen
+    referee: Referee | None = None  # keeps the score where a truth was given; training learns nothing from it
+
+    @property
+    def n_known(self) -> int:
+        return int(self.labels.max(initial=-1)) + 1
+
+    @contextmanager
+    def progress(self, stages: Sequence[int]) -> Iterator[Progress]:
+        """Follow these stages."""
+        epochs = self.settings.epochs
+        assert epochs is not None
+        done = sum(self.run.epochs_done(stage) for stage in stages)
+        with self.screen.track("training", epochs * len(stages), done) as tracker:
+            yield Progress(tracker, epochs, stages)
+
+
+class Anchoring(Protocol):
+    """Decides which labels an epoch trains with, given what the model said and which labels it had before it."""
+
+    def __call__(self, epoch: int, said: Prediction | None, before: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    model: SimGCD
+    prediction: Prediction  # after the last epoch
+    labels: NDArray[np.int64]  # what the last epoch was trained with
+
+
 def train(
-    model: SimGCD, source: Source, labels: NDArray[np.int64], settings: Settings, run: RunFolder, screen: Screen
-) -> Prediction:
-    """Train from the run's last checkpoint (or from the start) to the last epoch; the last evaluation is returned."""
-    s, device = settings, torch.device(settings.device)
-    assert s.epochs is not None
+    job: Job, model: SimGCD, progress: Progress, *, stage: int = 1, anchoring: Anchoring | None = None
+) -> Trained:
+    """Train from the stage's last checkpoint (or from the start) to its last epoch."""
+    s, device = job.settings, torch.device(job.settings.device)
     model.to(device)
-    optimiser = torch.optim.SGD(parameter_groups(model, weight_decay=s.weight_decay), s.learning_rate, s.momentum)
-    descent = SharpnessAware(optimiser, s.rho)
-    first_epoch = run.restore(model, optimiser)
-    if first_epoch:
-        screen.say(f"going on after epoch {first_epoch} of {s.epochs}")
-    prediction = None
-    with screen.track("training", s.epochs, first_epoch) as progress:
-        for epoch in range(first_epoch, s.epochs):
-            started = time.perf_counter()
-            rate = learning_rate(epoch, s.epochs, s.learning_rate)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            batches = draw_batches(labels, s.batch_size, s.seed, epoch)
-            taken, sums = 0, dict[str, float]()
-            for b, images in enumerate(batches):
-                tokens = source.training_pair(images, s.seed, epoch * len(batches) + b).to(device)
-                targets = torch.from_numpy(labels[images]).to(device)
-                # The tokens left the frozen trunk: both passes of the sharpness penalty share them.
-                parts = descent.step(partial(_gradients, model, tokens, targets, epoch))
-                if parts is not None:
-                    taken += 1
-                    sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
-            losses = {name: total / taken for name, total in sums.items()}
-            prediction = predict(model, source, s.batch_size)
-            _check_finite(losses, prediction, epoch)
-            entry: dict[str, Any] = {
-                "epoch": epoch + 1,
-                **losses,
-                "learning_rate": rate,
-                "teacher_temperature": model.teacher_temperature(epoch),
-                "known_accuracy": _known_accuracy(prediction, labels),
-                "skipped_steps": descent.skipped_steps,
-                "empty_classes": s.classes - len(np.unique(prediction.classes.numpy())),
-                "seconds": round(time.perf_counter() - started, 3),
-            }
-            run.save_epoch(model, optimiser, entry)
-            progress.update(epoch + 1, _summary(entry))
-    return prediction if prediction is not None else predict(model, source, s.batch_size)
+    groups = parameter_groups(model, weight_decay=s.weight_decay)
+    optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=True)  # one pass over memory
+    assert s.rho is not None  # resolved settings have it
+    descent = SharpnessAware(optimiser, s.rho, _scaler(s))
+    done, epochs, labels, prediction = _go_on(job, model, stage, descent)
+    for epoch in range(done, epochs):
+        started = time.perf_counter()
+        rate = learning_rate(epoch, epochs, s.learning_rate)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        if anchoring is not None:
+            labels = anchoring(epoch, prediction, labels)
+        losses = _one_epoch(job, model, descent, labels, stage, epoch)
+        prediction = predict(model, job.source, s.batch_size)  # one pass: the score, and the next epoch's anchors
+        _check_finite(losses, prediction, epoch)
+        entry: dict[str, Any] = {
+            "stage": stage,
+            "epoch": epoch + 1,
+            **losses,
+            "learning_rate": rate,
+            "teacher_temperature": model.teacher_temperature(epoch),
+            "known_accuracy": _known_accuracy(prediction, job.labels),
+            **(job.referee.accuracy(prediction.classes.numpy()) if job.referee else {}),
+            "anchors": int(((labels >= 0) & (job.labels < 0)).sum()),
+            "skipped_steps": descent.skipped_steps,
+            "empty_classes": s.classes - len(np.unique(prediction.classes.numpy())),
+            "seconds": round(time.perf_counter() - started, 3),
+        }
+        scaler = None if descent.scaler is None else descent.scaler.state_dict()
+        job.run.save_epoch(
+            model, optimiser, Checkpoint(epoch + 1, epochs, labels, descent.skipped_steps, scaler), entry
+        )
+        progress.report(stage, epoch + 1, _summary(entry))
+    return Trained(model, prediction or predict(model, job.source, s.batch_size), labels)
 
 
-def _gradients(model: SimGCD, tokens: Tensor, targets: Tensor, epoch: int) -> dict[str, Tensor]:
-    """Forward and backward; the parts of the loss."""
-    model.zero_grad()
-    parts = model.losses(tokens, targets, epoch)
-    parts["total"].backward()  # type: ignore[no-untyped-call]
-    return parts
+def _go_on(
+    job: Job, model: SimGCD, stage: int, descent: SharpnessAware
+) -> tuple[int, int, NDArray[np.int64], Prediction | None]:
+    """Epochs done, epochs in all, labels and prediction of the last one: from a checkpoint, or of a beginning."""
+    checkpoint = job.run.restore(stage, model, descent.optimiser)
+    if checkpoint is None:
+        assert job.settings.epochs is not None
+        return 0, job.settings.epochs, job.labels, None
+    descent.skipped_steps = checkpoint.skipped_steps
+    if descent.scaler is not None and checkpoint.scaler is not None:
+        descent.scaler.load_state_dict(checkpoint.scaler)
+    if checkpoint.epoch < checkpoint.epochs:
+        of = f" of training {stage}" if job.settings.stages > 1 else ""
+        job.screen.say(f"going on after epoch {checkpoint.epoch} of {checkpoint.epochs}{of}")
+    said = predict(model, job.source, job.settings.batch_size)
+    return checkpoint.epoch, checkpoint.epochs, checkpoint.labels, said
+
+
+def _one_epoch(
+    job: Job, model: SimGCD, descent: SharpnessAware, labels: NDArray[np.int64], stage: int, epoch: int
+) -> dict[str, float]:
+    """All steps of an epoch; the mean of each part of the loss."""
+    s, device = job.settings, torch.device(job.settings.device)
+    moment = (stage - 1) * STAGE_OFFSET + epoch  # of the random draws: no two stages share them
+    batches = draw_batches(labels, s.batch_size, s.seed, moment)
+    taken, sums = 0, dict[str, float]()
+    for b, images in enumerate(batches):
+        tokens = job.source.training_pair(images, s.seed, moment * len(batches) + b).to(device)
+        targets = torch.from_numpy(labels[images]).to(device)
+
+        def gradients(tokens: Tensor = tokens, targets: Tensor = targets) -> dict[str, Tensor]:
+            model.zero_grad()
+            parts = model.losses(tokens, targets, epoch)
+            descent.backward(parts["total"])
+            return parts
+
+        parts = descent.step(gradients)  # the tokens left the frozen trunk: both passes share them
+        if parts is not None:
+            taken += 1
+            sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
+    return {name: total / taken for name, total in sums.items()}
+
+
+def _scaler(settings: Settings) -> torch.amp.GradScaler | None:
+    """float16 gradients of small losses vanish unless the loss is scaled; bfloat16 has the range of float32."""
+    return torch.amp.GradScaler(settings.device) if settings.precision == "float16" else None
 
 
 def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
@@ -160,6 +259,6 @@ def _summary(entry: dict[str, Any]) -> str:
     text = f"loss {entry['total']:.3f}"
     if entry["known_accuracy"] is not None:
         text += f"  known {100 * entry['known_accuracy']:.1f} %"
-    for name in ("empty_classes", "skipped_steps"):
-        text += f"  {name.replace('_', ' ')} {entry[name]}" if entry[name] else ""
+    for name in ("anchors", "empty_classes", "skipped_steps"):
+        text += f"  {name.replace('_', ' ')} {entry[name]:,}" if entry[name] else ""
     return text

@@ -1,4 +1,4 @@
-"""Scoring a finished run where the truth is known. Opened after training; nothing here reaches the training code."""
+"""Keeping the score where the truth is known. Training is told how well it does, and learns nothing from it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from newfound.evaluate import (
     cluster_accuracy,
     cluster_accuracy_v1,
     cluster_accuracy_v2b,
+    matched_classes,
     mutual_information,
     rand_index,
 )
@@ -30,6 +31,25 @@ class Truth:
     classes: NDArray[np.int64]  # n
     known: NDArray[np.bool_]  # n: is the true class a known one
     untold: int  # unlabelled images the file does not name
+
+    def accuracy(self, predicted: NDArray[np.int64]) -> dict[str, float | None]:
+        """All, Old and New of a prediction for every image of the table."""
+        return _without_nan(asdict(cluster_accuracy(self.classes, predicted[self.images], self.known)))
+
+    def knows(self, images: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of ``images`` the truth file names."""
+        return np.isin(images, self.images)
+
+    def clean(
+        self, predicted: NDArray[np.int64], images: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """For each of ``images``: is its label, read through the matching of ``predicted``, its true class?"""
+        true = np.full(len(predicted), -1)
+        true[self.images] = self.classes
+        matched = matched_classes(self.classes, predicted[self.images])
+        meant = np.full(max(len(matched), int(labels.max(initial=0)) + 1), -2)
+        meant[: len(matched)] = matched  # -2: a class that no image with a known truth was put into
+        return np.asarray(meant[labels] == true[images])
 
 
 def read_truth(path: Path, table: ImageTable) -> Truth:
@@ -65,7 +85,12 @@ def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64])
         "images_without_truth": truth.untold,
         "true_classes": len(np.unique(truth.classes)),
     }
-    return {name: None if math.isnan(value) else value for name, value in metrics.items()}  # NaN is not JSON
+    return _without_nan(metrics)
+
+
+def _without_nan(metrics: dict[str, Any]) -> dict[str, Any]:
+    """NaN is not JSON."""
+    return {name: None if math.isnan(value) else value for name, value in metrics.items()}
 
 
 def _prefixed(prefix: str, values: dict[str, float]) -> dict[str, float]:

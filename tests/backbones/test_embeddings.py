@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -5,12 +7,13 @@ import torch
 from newfound.backbones.embeddings import FEATURE_NORM, AdapterTail, Embeddings, draw_view_pair
 from newfound.config import Settings
 from newfound.evaluate import cluster_accuracy
+from newfound.methods import sdas
 from newfound.methods.kmeans import kmeans_clusters
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import train
+from newfound.train import Job
 
 
 def test_the_tail_starts_as_the_standardised_input():
@@ -82,16 +85,20 @@ def test_embeddings_of_anything_are_sorted(tmp_path, views):
     shape = (200, 20) if views is None else (200, views, 20)
     x = centres[truth].reshape(200, *([1] * (len(shape) - 2)), 20) + random.normal(size=shape)
     labels = np.where((truth < 3) & (np.arange(200) % 2 == 0), truth, -1)
-    settings = Settings(5, epochs=6, batch_size=64, device="cpu").resolved(3, 200)
+    settings = Settings(5, epochs=6, batch_size=64, device="cpu").resolved(3, 200, 60)
     source, tail = Embeddings(x), AdapterTail(20)
     tail.fit_standardisation([source.evaluation(range(200))])
-    torch.manual_seed(0)
-    model = SimGCD(tail, 20, settings)
     frozen = tail(source.evaluation(range(200))).detach().numpy()
-    start_at_clusters(model.classifier, frozen, kmeans_clusters(frozen, 5, 0), labels)
+
+    def new_model():
+        torch.manual_seed(0)
+        model = SimGCD(copy.deepcopy(tail), 20, settings)
+        start_at_clusters(model.classifier, frozen, kmeans_clusters(frozen, 5, 0), labels)
+        return model
+
     run = RunFolder(tmp_path)
     with run.begun(settings, {}):
-        prediction = train(model, source, labels, settings, run, Screen(quiet=True))
-    accuracy = cluster_accuracy(truth, prediction.classes.numpy(), truth < 3)
+        trained = sdas.fit(Job(source, labels, settings, run, Screen(quiet=True)), new_model)
+    accuracy = cluster_accuracy(truth, trained.prediction.classes.numpy(), truth < 3)
     assert accuracy.old > 0.95
     assert accuracy.new > 0.95

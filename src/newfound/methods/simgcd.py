@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,13 @@ from newfound.config import Settings
 from newfound.heads import CosineClassifier, Projector
 from newfound.losses import simgcd_losses
 from newfound.schedules import teacher_temperature
+from newfound.train import Job, Trained, train
+
+
+def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
+    """One training."""
+    with job.progress([1]) as progress:
+        return train(job, new_model(), progress)
 
 
 class SimGCD(nn.Module):
@@ -25,10 +34,13 @@ class SimGCD(nn.Module):
         """What is learnt from one batch: two views of B images, labels B with -1 for unlabelled."""
         s = self.settings
         assert s.entropy_weight is not None  # resolved settings have it
-        features = self.tail(tokens)  # 2B×d
-        return simgcd_losses(
-            self.projector(features),
-            self.classifier(features),
+        half = getattr(torch, s.precision)
+        with torch.autocast(tokens.device.type, half, enabled=s.precision != "float32"):
+            features = self.tail(tokens)  # 2B×d
+            projections = self.projector(features)
+        return simgcd_losses(  # in float32 from here on: temperatures stretch small differences
+            projections.float(),
+            self.classifier(features.float()),
             labels,
             teacher_temperature=self.teacher_temperature(epoch),
             entropy_weight=s.entropy_weight,
