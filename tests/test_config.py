@@ -44,9 +44,61 @@ def test_what_is_left_open_is_decided():
     assert Settings(5, epochs=1000, device="cpu").resolved(2, 999, 100).warmup_epochs == 30
 
 
+PAPER = {  # training images, classes, kind of data set: the paper's tables 1 and its "Implementation details"
+    "cifar10": (50_000, 10, "generic"),
+    "cifar100": (50_000, 100, "generic"),
+    "imagenet100": (127_000, 100, "generic"),
+    "cub": (5_994, 200, "fine-grained"),
+    "cars": (8_144, 196, "fine-grained"),
+    "aircraft": (6_667, 100, "fine-grained"),
+    "herbarium": (34_200, 683, "fine-grained"),
+}
+
+
+@pytest.mark.parametrize(("name", "data"), PAPER.items())
+def test_presets_are_the_papers(name, data):
+    images, classes, kind = data
+    settings = Settings(classes, preset=name, epochs=200, device="cpu").resolved(classes // 2, images, images // 4)
+    assert (settings.alpha, settings.beta) == {"generic": (1, 0.8), "fine-grained": (10, 0.5)}[kind]
+    assert settings.entropy_weight == {"cifar100": 4.0, "cub": 2.0}.get(name, 1.0)
+    assert (settings.rho, settings.k, settings.start, settings.warmup_epochs) == (0.05, 0.5, "random", 30)
+    unnamed = Settings(classes, epochs=200, device="cpu").resolved(classes // 2, images, images // 4)
+    assert unnamed.preset == kind  # what is chosen where nothing is said agrees with the paper
+    assert (unnamed.alpha, unnamed.beta, unnamed.start) == (settings.alpha, settings.beta, "clusters")
+
+
+def test_what_is_given_beats_the_preset():
+    settings = Settings(200, preset="cub", alpha=7, beta=0.9, start="clusters", entropy_weight=3.0, device="cpu")
+    resolved = settings.resolved(100, 5_994, 1_498)
+    assert (resolved.alpha, resolved.beta, resolved.start, resolved.entropy_weight) == (7, 0.9, "clusters", 3.0)
+
+
+def test_the_quick_recipe_shortens_in_proportion():
+    quick = Settings(200, preset="cub", device="cpu").resolved(100, 5_994, 1_498)
+    assert (quick.epochs, quick.stages, quick.alpha) == (60, 2, 3)
+    assert quick.anchors_per_class == pytest.approx(14.98)
+    assert Settings(10, device="cpu").resolved(5, 2000, 0).anchors_per_class == 100.0  # nothing labelled
+    assert Settings(10, preset="generic", epochs=3, device="cpu").resolved(5, 2000, 0).alpha == 1
+
+
+def test_the_sharpness_penalty_belongs_to_the_method():
+    assert Settings(10, device="cpu").resolved(5, 999, 99).rho == 0.05
+    assert Settings(10, method="simgcd", device="cpu").resolved(5, 999, 99).rho == 0.0
+    assert Settings(10, method="simgcd", rho=0.1, device="cpu").resolved(5, 999, 99).rho == 0.1
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"alpha": 0}, "--alpha must be at least 1"),
+        ({"beta": 1.5}, "--beta must be between 0 and 1"),
+        ({"k": -0.1}, "--k must be between 0 and 1"),
+        ({"anchors_per_class": 0.2}, "--anchors-per-class must be at least 1"),
+        ({"rho": -1.0}, "--rho must be 0 or more"),
+        ({"precision": "float16"}, "--precision float16 is for a GPU"),
+        ({"oracle_clean_anchors": True, "method": "simgcd"}, "needs --method sdas"),
+        ({"stage1": Path("run"), "method": "simgcd"}, "--stage1 needs --method sdas"),
+        ({"stage1": Path("run"), "strategy": "without-pretrain"}, "--stage1 needs --method sdas"),
         ({"classes": 3}, "4 classes are known"),
         ({"classes": 1000}, "there are only 999 images"),
         ({"epochs": -1}, "--epochs must be at least 1"),

@@ -27,7 +27,8 @@ RHO = 0.05  # the paper's, "for all stages"
 UNSET_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
 UNSET_FOLDER = tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
 UNSET_NUMBER = tyro.conf.arg(metavar="N", help_behavior_hint="")
-UNSET_NAME = tyro.conf.arg(help_behavior_hint="")
+UNSET_START = tyro.conf.arg(metavar="{clusters,random}", help_behavior_hint="")
+UNSET_PRESET = tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}", help_behavior_hint="")
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class Settings:
     method: Literal["sdas", "simgcd"] = "sdas"
     """sdas: the paper's method. A first training shows the clusters; a second, fresh one has anchors, images that stand
     as labelled for a new class and are chosen again after each epoch. simgcd: one training without anchors."""
-    preset: Annotated[Preset | None, UNSET_NAME] = None
+    preset: Annotated[Preset | None, UNSET_PRESET] = None
     """Values for a kind of data, or for a data set as published: --alpha, --beta, and for data sets --entropy-weight
     and --start. Unset: fine-grained below 100 images per class, else generic."""
     seed: int = 0
     """Same seed, same folder, same machine: the same bytes in assignments.csv."""
     epochs: Annotated[int | None, UNSET_NUMBER] = None
     """Passes over the images, in each training. Unset: 200 as published on a GPU, 60 (the quick recipe) on a CPU."""
-    start: Annotated[Literal["clusters", "random"] | None, UNSET_NAME] = None
+    start: Annotated[Literal["clusters", "random"] | None, UNSET_START] = None
     """Where the classifier starts. clusters: means of the labelled images, and k-means centres of the frozen features
     for the new classes. random: as published. Unset: clusters, but random for the preset of a data set."""
     backbone: str = "efficientnet_lite0"

@@ -78,14 +78,7 @@ def discover(
     run.check_place(resume=resume)
     table = _read(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
     referee = None if truth is None else read_truth(truth, table)
-    if settings.epochs is None and resolve_device(settings.device) == "cpu":
-        length = f"{QUICK_EPOCHS} + {QUICK_EPOCHS}" if settings.stages == 2 else f"{QUICK_EPOCHS}"
-        screen.say(f"no GPU: the quick recipe of {length} epochs (--epochs 200 for the published length)")
-    settings = settings.resolved(table.n_known, len(table), table.n_labelled)
-    if settings.oracle_clean_anchors:
-        if referee is None:
-            raise UserError("--oracle-clean-anchors needs --truth")
-        screen.warn(ORACLE)
+    settings = _decided(settings, table, referee, screen)
     backbone = load_backbone(
         settings.backbone,
         image_size=settings.image_size,
@@ -94,9 +87,7 @@ def discover(
     )
     backbone.trunk.to(settings.device)
     run.check_same_run(settings, table.fingerprint, backbone.fingerprint)
-    earlier = RunFolder(settings.stage1) if settings.stage1 is not None and not run.has_stage1() else None
-    if earlier is not None:
-        earlier.check_serves(settings, table.fingerprint, backbone.fingerprint)
+    earlier = _earlier_run(run, settings, table, backbone)
     source = _source(table, backbone, settings, screen)
 
     with run.begun(settings, _provenance(table, labels, backbone)):
@@ -114,10 +105,10 @@ def discover(
             return model
 
         trained = METHODS[settings.method](Job(source, targets, settings, run, screen, referee), started_model)
-        is_anchor = (trained.labels >= 0) & (targets < 0)
-        assignment = assign(
-            trained.prediction, trained.model.classifier.weight, is_anchor, seen_names, table.unseen_classes()
-        )
+
+        anchors = (trained.labels >= 0) & (targets < 0)
+        directions = trained.model.classifier.weight
+        assignment = assign(trained.prediction, directions, anchors, seen_names, table.unseen_classes())
         write_assignment(run, table, assignment, oracle=settings.oracle_clean_anchors)
         _write_model(run, trained.model, trained.prediction, backbone, assignment, settings)
     found = Discovery(run.path, table, assignment, clusters, settings.oracle_clean_anchors)
@@ -144,6 +135,28 @@ def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[
     """Features of the evaluation views, N×d."""
     features = [tail(source.evaluation(batch)) for batch in batches_of(source, settings.batch_size)]
     return torch.cat(features).numpy()
+
+
+def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen: Screen) -> Settings:
+    """Settings with nothing left open, and on screen what a person should know of them."""
+    if settings.epochs is None and resolve_device(settings.device) == "cpu":
+        length = " + ".join([str(QUICK_EPOCHS)] * settings.stages)
+        screen.say(f"no GPU: the quick recipe of {length} epochs (--epochs 200 for the published length)")
+    settings = settings.resolved(table.n_known, len(table), table.n_labelled)
+    if settings.oracle_clean_anchors:
+        if truth is None:
+            raise UserError("--oracle-clean-anchors needs --truth")
+        screen.warn(ORACLE)
+    return settings
+
+
+def _earlier_run(run: RunFolder, settings: Settings, table: ImageTable, backbone: Backbone) -> RunFolder | None:
+    """The run to take the first training from, if there is one and its training is not here yet."""
+    if settings.stage1 is None or run.has_stage1():
+        return None
+    earlier = RunFolder(settings.stage1)
+    earlier.check_serves(settings, table.fingerprint, backbone.fingerprint)
+    return earlier
 
 
 def _read(folder: Path, labels: Path | None, exclude: list[Path], screen: Screen) -> ImageTable:
