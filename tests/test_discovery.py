@@ -17,9 +17,10 @@ from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
 from newfound.discovery import discover
 from newfound.errors import UserError
+from newfound.train import Progress
 from pictures import picture
 
-FAST = {"epochs": 4, "image_size": 32, "bank_views": 2, "batch_size": 8}
+FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
 
 
 def rows(path):
@@ -125,6 +126,59 @@ def test_truth_changes_nothing_but_the_metrics(folder, tmp_path):
     for name, told in (("log.jsonl", {"all", "old", "new", "seconds"}), ("anchors.jsonl", {"clean", "overall"})):
         without, with_lies = (lines_of(tmp_path / run / name, without=told) for run in ("without", "with"))
         assert without == with_lies
+
+
+def test_the_oracle_is_named_in_every_file(folder, tmp_path):
+    settings = Settings(4, **FAST, oracle_clean_anchors=True)
+    with pytest.raises(UserError, match="--oracle-clean-anchors needs --truth"):
+        discover(folder[0], settings, out=tmp_path / "run")
+    found = discover(folder[0], settings, out=tmp_path / "run", truth=folder[1])
+    for name in ("assignments.csv", "classes.csv"):
+        assert all(row["oracle"] == "true" for row in rows(found.run / name))
+    for name in ("metrics.json", "model.json"):
+        assert "oracle" in json.loads((found.run / name).read_text())
+    assert all("oracle" in line for line in lines_of(found.run / "anchors.jsonl"))
+    assert "oracle_clean_anchors = true" in (found.run / "config.toml").read_text()
+    assert "oracle" in found.score(folder[1])
+
+
+def test_a_first_training_is_taken_from_another_run(folder, tmp_path):
+    whole = discover(folder[0], Settings(4, **FAST), out=tmp_path / "whole")
+    for earlier in ("whole", "simgcd"):
+        if earlier == "simgcd":
+            discover(folder[0], Settings(4, **FAST, method="simgcd", rho=0.05), out=tmp_path / "simgcd")
+        settings = Settings(4, **FAST, stage1=tmp_path / earlier)
+        taken = discover(folder[0], settings, out=tmp_path / f"from-{earlier}")
+        for name in ("assignments.csv", "embeddings.npy", "anchors.jsonl", "model.safetensors"):
+            assert (taken.run / name).read_bytes() == (whole.run / name).read_bytes()
+
+
+def test_a_first_training_that_does_not_fit_is_refused(folder, tmp_path):
+    discover(folder[0], Settings(4, **FAST, method="simgcd"), out=tmp_path / "one")
+    stage1 = tmp_path / "one"
+    for changes, message in (
+        ({"classes": 5, "stage1": stage1}, "classes 4 there, 5 here"),
+        ({"classes": 4, "stage1": stage1, "image_size": 48}, "image_size 32 there, 48 here"),
+        ({"classes": 4, "stage1": tmp_path / "nowhere"}, "no run with a first training"),
+    ):
+        with pytest.raises(UserError, match=message):
+            discover(folder[0], Settings(**{**FAST, **changes}), out=tmp_path / "two")
+    picture("red", 99).save(folder[0] / "unlabelled" / "another.png")
+    with pytest.raises(UserError, match="other images or labels"):
+        discover(folder[0], Settings(4, **FAST, stage1=stage1), out=tmp_path / "two")
+    assert not (tmp_path / "two").exists()  # a wrong setting leaves no run in the way
+
+
+def test_an_unfinished_first_training_is_refused(folder, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "report", stop)  # after the first epoch is saved
+        with pytest.raises(KeyboardInterrupt):
+            discover(folder[0], Settings(4, **FAST), out=tmp_path / "one")
+    with pytest.raises(UserError, match="has done 1 of 2 epochs"):
+        discover(folder[0], Settings(4, **FAST, stage1=tmp_path / "one"), out=tmp_path / "two")
 
 
 def test_training_without_a_bank(folder, tmp_path):

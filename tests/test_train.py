@@ -1,13 +1,19 @@
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from newfound.bank import open_bank
 from newfound.config import Settings
 from newfound.discovery import new_model
 from newfound.errors import UserError
+from newfound.fresh import FreshViews
 from newfound.images import read_folder
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
@@ -108,15 +114,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(setting, stop_after):
     whole = train(model, bank, table.labels, chosen, run)
 
     model, chosen, run = start("stopped")
-
-    class Stopping(RunFolder):
-        def save_epoch(self, model, optimiser, checkpoint, entry):
-            super().save_epoch(model, optimiser, checkpoint, entry)
-            if entry["epoch"] == stop_after:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(model, bank, table.labels, chosen, Stopping(run.path))
+        train(model, bank, table.labels, chosen, stopping_after(stop_after)(run.path))
     with open(run.path / "log.jsonl", "a") as log:
         log.write(
             '{"stage": 1, "epoch": ' + str(stop_after + 1) + '}\n{"epo'
@@ -136,6 +135,73 @@ def test_the_sharpness_penalty_changes_the_training(setting):
     plain = train(plain_model, bank, table.labels, plain_chosen, plain_run)
     assert not torch.equal(sharp.probabilities, plain.probabilities)
     assert run.log()[-1]["skipped_steps"] == 0
+
+
+def test_the_trunk_runs_once_per_step_for_both_passes(setting, quick_backbone):
+    table, _, start = setting
+    calls = []
+    for rho in (0.0, 0.05):
+        model, chosen, run = start(f"run-{rho}", rho=rho, epochs=1, views="fresh")
+        before = quick_backbone.trunk.calls
+        train(model, FreshViews(table, quick_backbone), table.labels, chosen, run)
+        calls.append(quick_backbone.trunk.calls - before)
+    assert calls[0] == calls[1] > 0
+
+
+@pytest.fixture
+def autocast(monkeypatch):
+    """What autocast was asked for; on a CPU nothing is done about it."""
+    asked = []
+
+    def record(device, dtype, enabled):
+        asked.append((device, dtype, enabled))
+        return nullcontext()
+
+    monkeypatch.setattr(torch, "autocast", record)
+    return asked
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_precision_reaches_autocast_and_float16_a_scaler(setting, autocast, precision):
+    table, bank, start = setting
+    model, chosen, run = start("run", rho=0.05, epochs=1)
+    model.settings = chosen = replace(chosen, precision=precision)  # a CPU user is refused it by `resolved`
+    train(model, bank, table.labels, chosen, run)
+    assert set(autocast) == {("cpu", getattr(torch, precision), precision != "float32")}
+    assert (checkpoint_state(run)["scaler"] is not None) == (precision == "float16")
+
+
+def test_a_scaler_goes_on_where_it_was(setting, autocast):
+    table, bank, start = setting
+    for name, stops in (("whole", []), ("stopped", [2, 4])):
+        for stop in [*stops, None]:
+            model, chosen, run = start(name, rho=0.05)
+            model.settings = chosen = replace(chosen, precision="float16")
+            if stop is None:
+                train(model, Broken(bank, {4}), table.labels, chosen, run)
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    train(model, Broken(bank, {4}), table.labels, chosen, stopping_after(stop)(run.path))
+    whole, stopped = (checkpoint_state(start(name)[2]) for name in ("whole", "stopped"))
+    assert whole == stopped
+    assert whole["skipped_steps"] == 1
+    assert whole["scaler"]["scale"] == 2.0**15  # one overflow from 2**16
+    assert whole["scaler"]["_growth_tracker"] == 17
+
+
+def checkpoint_state(run):
+    with safe_open(run.path / "checkpoint" / "stage1.safetensors", framework="pt") as file:
+        return json.loads(file.metadata()["state"])
+
+
+def stopping_after(epoch):
+    class Stopping(RunFolder):
+        def save_epoch(self, model, optimiser, checkpoint, entry):
+            super().save_epoch(model, optimiser, checkpoint, entry)
+            if entry["epoch"] == epoch:
+                raise KeyboardInterrupt
+
+    return Stopping
 
 
 class Broken:

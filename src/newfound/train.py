@@ -199,7 +199,7 @@ def _one_epoch(
 
 def _scaler(settings: Settings) -> torch.amp.GradScaler | None:
     """float16 gradients of small losses vanish unless the loss is scaled; bfloat16 has the range of float32."""
-    return torch.amp.GradScaler(settings.device) if settings.precision == "float16" else None
+    return torch.amp.GradScaler(torch.device(settings.device).type) if settings.precision == "float16" else None
 
 
 def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
