@@ -95,7 +95,7 @@ def run(images: Path, truth: Path, classes: int, seed: int, extra: list[str], wo
         "seed": seed,
         **{name: value for name, value in metrics.items() if isinstance(value, (int, float))},
         "empty_classes": log[-1]["empty_classes"],
-        "epochs": len(log),
+        "epochs": [len([line for line in log if line["stage"] == stage]) for stage in (1, 2)],
         "seconds_per_epoch": round(statistics.median(entry["seconds"] for entry in log), 2),
         "seconds_training": round(sum(entry["seconds"] for entry in log), 1),
         "seconds_in_all": round(seconds, 1),

@@ -19,6 +19,7 @@ def test_class_confidence_and_runner_up():
     np.testing.assert_allclose(a.confidence, [0.7, 0.6, 0.9, 0.5])
     assert a.runner_up.tolist() == [1, 2, 0, 1]
     np.testing.assert_allclose(a.runner_up_confidence, [0.2, 0.3, 0.05, 0.5])
+    assert a.is_anchor.tolist() == [False, False, True, False]
 
 
 def test_table_of_classes():

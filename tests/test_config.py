@@ -58,23 +58,23 @@ PAPER = {  # training images, classes, kind of data set: the paper's tables 1 an
 @pytest.mark.parametrize(("name", "data"), PAPER.items())
 def test_presets_are_the_papers(name, data):
     images, classes, kind = data
-    settings = Settings(classes, preset=name, epochs=200, device="cpu").resolved(classes // 2, images, images // 4)
+    settings = Settings(classes, preset=name, epochs=200, device="cpu").resolved(classes // 2, images, 20)
     assert (settings.alpha, settings.beta) == {"generic": (1, 0.8), "fine-grained": (10, 0.5)}[kind]
     assert settings.entropy_weight == {"cifar100": 4.0, "cub": 2.0}.get(name, 1.0)
     assert (settings.rho, settings.k, settings.start, settings.warmup_epochs) == (0.05, 0.5, "random", 30)
-    unnamed = Settings(classes, epochs=200, device="cpu").resolved(classes // 2, images, images // 4)
+    unnamed = Settings(classes, epochs=200, device="cpu").resolved(classes // 2, images, 20)
     assert unnamed.preset == kind  # what is chosen where nothing is said agrees with the paper
     assert (unnamed.alpha, unnamed.beta, unnamed.start) == (settings.alpha, settings.beta, "clusters")
 
 
 def test_what_is_given_beats_the_preset():
     settings = Settings(200, preset="cub", alpha=7, beta=0.9, start="clusters", entropy_weight=3.0, device="cpu")
-    resolved = settings.resolved(100, 5_994, 1_498)
+    resolved = settings.resolved(100, 5_994, 14.98)
     assert (resolved.alpha, resolved.beta, resolved.start, resolved.entropy_weight) == (7, 0.9, "clusters", 3.0)
 
 
 def test_the_quick_recipe_shortens_in_proportion():
-    quick = Settings(200, preset="cub", device="cpu").resolved(100, 5_994, 1_498)
+    quick = Settings(200, preset="cub", device="cpu").resolved(100, 5_994, 14.98)
     assert (quick.epochs, quick.stages, quick.alpha) == (60, 2, 3)
     assert quick.anchors_per_class == pytest.approx(14.98)
     assert Settings(10, device="cpu").resolved(5, 2000, 0).anchors_per_class == 100.0  # nothing labelled
@@ -97,8 +97,11 @@ def test_the_sharpness_penalty_belongs_to_the_method():
         ({"rho": -1.0}, "--rho must be 0 or more"),
         ({"precision": "float16"}, "--precision float16 is for a GPU"),
         ({"oracle_clean_anchors": True, "method": "simgcd"}, "needs --method sdas"),
+        ({"alpha": 3, "method": "simgcd"}, "--alpha needs --method sdas"),
+        ({"selection": "max-prob", "method": "simgcd"}, "--selection needs --method sdas"),
         ({"stage1": Path("run"), "method": "simgcd"}, "--stage1 needs --method sdas"),
-        ({"stage1": Path("run"), "strategy": "without-pretrain"}, "--stage1 needs --method sdas"),
+        ({"stage1": Path("run"), "strategy": "without-pretrain"}, "--stage1 needs a --strategy"),
+        ({"strategy": "without-pretrain", "warmup_epochs": 60}, "only 60 epochs"),
         ({"classes": 3}, "4 classes are known"),
         ({"classes": 1000}, "there are only 999 images"),
         ({"epochs": -1}, "--epochs must be at least 1"),
@@ -125,6 +128,10 @@ def test_settings_without_sense_are_named(changes, message):
         ("settings = [", "not readable as TOML"),
         ("", "not from a newfound run"),
         ("[settings]\nclasses = 3\nwarp = 9\n", "does not know: warp"),
+        ('[settings]\nclasses = "3"\n', "has classes = '3'"),
+        ("[settings]\nclasses = 3\nstage1 = 5\n", "has stage1 = 5"),
+        ("[settings]\nclasses = 3\nrho = true\n", "has rho = True"),
+        ('[settings]\nclasses = 3\nstart = "somewhere"\n', "has start = 'somewhere'"),
     ],
 )
 def test_a_file_that_is_not_ours_is_named(text, message):

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from newfound import discovery
@@ -57,6 +58,16 @@ def test_assignments_name_every_image_once(found):
         assert row["is_new"] == ("true" if row["class"].startswith("new-") else "false")
         assert 1 >= float(row["confidence"]) >= float(row["runner_up_confidence"]) >= 0
         assert row["given_label"] == (row["file"].split("/")[0] if not row["file"].startswith("unlabelled") else "")
+
+
+def test_anchors_are_marked(found):
+    marked = {row["file"] for row in rows(found.run / "assignments.csv") if row["is_anchor"] == "true"}
+    with safe_open(found.run / "checkpoint" / "stage2.safetensors", framework="pt") as file:
+        trained_with = file.get_tensor("labels").numpy()
+    expected = {f for f, k, given in zip(found.table.files, trained_with, found.table.labels, strict=True) if k > given}
+    assert marked == expected
+    assert len(marked) == lines_of(found.run / "anchors.jsonl")[-1]["anchors"] > 0
+    assert all(file.startswith("unlabelled/") for file in marked)
 
 
 def test_classes_are_counted(found):
@@ -137,9 +148,16 @@ def test_the_oracle_is_named_in_every_file(folder, tmp_path):
         assert all(row["oracle"] == "true" for row in rows(found.run / name))
     for name in ("metrics.json", "model.json"):
         assert "oracle" in json.loads((found.run / name).read_text())
-    assert all("oracle" in line for line in lines_of(found.run / "anchors.jsonl"))
+    for name in ("anchors.jsonl", "log.jsonl"):
+        assert all("oracle" in line for line in lines_of(found.run / name))
+    with safe_open(found.run / "model.safetensors", framework="pt") as file:
+        assert "oracle" in file.metadata()
     assert "oracle_clean_anchors = true" in (found.run / "config.toml").read_text()
     assert "oracle" in found.score(folder[1])
+    other = tmp_path / "other.csv"
+    other.write_text(folder[1].read_text().replace("blue", "yellow"))
+    with pytest.raises(UserError, match="true labels, which an oracle run learns from, have changed"):
+        discover(folder[0], settings, out=tmp_path / "run", truth=other, resume=True)
 
 
 def test_a_first_training_is_taken_from_another_run(folder, tmp_path):
@@ -159,12 +177,12 @@ def test_a_first_training_that_does_not_fit_is_refused(folder, tmp_path):
     for changes, message in (
         ({"classes": 5, "stage1": stage1}, "classes 4 there, 5 here"),
         ({"classes": 4, "stage1": stage1, "image_size": 48}, "image_size 32 there, 48 here"),
-        ({"classes": 4, "stage1": tmp_path / "nowhere"}, "no run with a first training"),
+        ({"classes": 4, "stage1": tmp_path / "nowhere"}, "no run of this version with a first training"),
     ):
         with pytest.raises(UserError, match=message):
             discover(folder[0], Settings(**{**FAST, **changes}), out=tmp_path / "two")
     picture("red", 99).save(folder[0] / "unlabelled" / "another.png")
-    with pytest.raises(UserError, match="other images or labels"):
+    with pytest.raises(UserError, match="the images or labels differ"):
         discover(folder[0], Settings(4, **FAST, stage1=stage1), out=tmp_path / "two")
     assert not (tmp_path / "two").exists()  # a wrong setting leaves no run in the way
 
@@ -244,6 +262,8 @@ def test_a_class_known_by_name_alone_claims_no_image(folder, tmp_path):
     found = discover(folder[0], Settings(5, **FAST), out=tmp_path / "run")
     found.score(folder[1])
     assert found.table.class_names == ("a heron", "green", "red")
+    assert found.table.labelled_per_class == 3.0
+    assert "anchors_per_class = 3.0" in (found.run / "config.toml").read_text()
     assert found.assignment.class_names == ("green", "red", "new-1", "new-2", "new-3")
     last = rows(found.run / "classes.csv")[-1]
     assert (last["name"], last["kind"], last["size"]) == ("a heron", "known", "0")

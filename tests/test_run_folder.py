@@ -11,26 +11,30 @@ from newfound.run_folder import RunFolder
 SECTIONS = {"data": {"fingerprint": "abc"}, "backbone": {"fingerprint": "def"}}
 
 
+def resolved(**changes):
+    return Settings(3, device="cpu", **changes).resolved(2, 999, 50)
+
+
 def begin(path, settings, *, data="abc", backbone="def", resume=False):
     run = RunFolder(path)
     run.check_place(resume=resume)
-    run.check_same_run(settings, data, backbone)
+    run.check_same_run(settings, {"data": data, "backbone": backbone})
     with run.begun(settings, SECTIONS):
         pass
 
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
-    begin(tmp_path / "run", Settings(3))
+    begin(tmp_path / "run", resolved())
     with pytest.raises(UserError, match="--resume"):
-        begin(tmp_path / "run", Settings(3))
-    begin(tmp_path / "run", Settings(3), resume=True)
+        begin(tmp_path / "run", resolved())
+    begin(tmp_path / "run", resolved(), resume=True)
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     for resume in (False, True):
         with pytest.raises(UserError, match="not a newfound run"):
-            begin(tmp_path, Settings(3), resume=resume)
+            begin(tmp_path, resolved(), resume=resume)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
@@ -40,40 +44,59 @@ def test_a_run_killed_at_its_very_beginning_begins_again(tmp_path, leftover):
         (tmp_path / "checkpoint").mkdir()
     elif leftover:
         (tmp_path / leftover).write_text("half a")
-    begin(tmp_path, Settings(3), resume=True)
+    begin(tmp_path, resolved(), resume=True)
     assert (tmp_path / "config.toml").exists()
 
 
 def test_resuming_with_other_settings_data_or_weights_is_refused(tmp_path):
-    begin(tmp_path / "run", Settings(3, seed=1))
+    begin(tmp_path / "run", resolved(seed=1))
     with pytest.raises(UserError, match="seed was 1, is 2"):
-        begin(tmp_path / "run", Settings(3, seed=2), resume=True)
+        begin(tmp_path / "run", resolved(seed=2), resume=True)
     with pytest.raises(UserError, match="images or labels have changed"):
-        begin(tmp_path / "run", Settings(3, seed=1), data="other", resume=True)
+        begin(tmp_path / "run", resolved(seed=1), data="other", resume=True)
     with pytest.raises(UserError, match="backbone's weights have changed"):
-        begin(tmp_path / "run", Settings(3, seed=1), backbone="other", resume=True)
-    begin(tmp_path / "run", Settings(3, seed=1, bank_dir=tmp_path, weights=tmp_path), resume=True)  # only places
+        begin(tmp_path / "run", resolved(seed=1), backbone="other", resume=True)
+    begin(tmp_path / "run", resolved(seed=1, bank_dir=tmp_path, weights=tmp_path), resume=True)  # only places
+
+
+def test_a_run_of_an_earlier_version_is_named(tmp_path):
+    with RunFolder(tmp_path / "run").begun(Settings(3), SECTIONS):  # nothing decided, as then
+        pass
+    with pytest.raises(UserError, match="begun by an earlier version"):
+        begin(tmp_path / "run", resolved(), resume=True)
+
+
+def test_a_first_training_that_is_here_needs_no_other_run(tmp_path):
+    begin(tmp_path / "run", resolved(stage1=tmp_path / "one"))
+    with pytest.raises(UserError, match="stage1 was"):
+        begin(tmp_path / "run", resolved(), resume=True)
+    (tmp_path / "run" / "checkpoint" / "stage1.safetensors").write_bytes(b"copied")
+    begin(tmp_path / "run", resolved(), resume=True)
+    begin(tmp_path / "run", resolved(stage1=tmp_path / "elsewhere" / "one"), resume=True)
+    begin(tmp_path / "other", resolved())
+    with pytest.raises(UserError, match="stage1 was None"):
+        begin(tmp_path / "other", resolved(stage1=tmp_path / "one"), resume=True)
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    busy = RunFolder(tmp_path / "run").begun(Settings(3), SECTIONS)
+    busy = RunFolder(tmp_path / "run").begun(resolved(), SECTIONS)
     with busy, pytest.raises(UserError, match="another run is at work"):
-        begin(tmp_path / "run", Settings(3), resume=True)
+        begin(tmp_path / "run", resolved(), resume=True)
     # `busy` is still referred to here: the lock is freed by leaving the block, not by the garbage collector
-    begin(tmp_path / "run", Settings(3), resume=True)
+    begin(tmp_path / "run", resolved(), resume=True)
 
 
 def test_a_place_that_is_not_utf8_is_written_down_all_the_same(tmp_path):
     odd = b"caf\xe9".decode(errors="surrogateescape")
-    with RunFolder(tmp_path / "run").begun(Settings(3), {**SECTIONS, "data": {"fingerprint": "abc", "folder": odd}}):
+    with RunFolder(tmp_path / "run").begun(resolved(), {**SECTIONS, "data": {"fingerprint": "abc", "folder": odd}}):
         pass
-    begin(tmp_path / "run", Settings(3), resume=True)
+    begin(tmp_path / "run", resolved(), resume=True)
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be used"):
-        begin(tmp_path / "file" / "run", Settings(3))
+        begin(tmp_path / "file" / "run", resolved())
 
 
 def test_odd_names_survive_the_csv(tmp_path):

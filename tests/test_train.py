@@ -31,7 +31,7 @@ def setting(folder, quick_backbone, tmp_path):
 
     def start(name, **changes):
         options = {"classes": 4, "method": "simgcd", "epochs": 6, "batch_size": 8, **changes}
-        chosen = Settings(**options).resolved(table.n_known, len(table), table.n_labelled)
+        chosen = Settings(**options).resolved(table.n_known, len(table), table.labelled_per_class)
         run = RunFolder(tmp_path / name)
         with run.begun(chosen, {}):
             pass

@@ -39,7 +39,7 @@ class Discover:
     out: Annotated[Path | None, UNSET_FOLDER] = None
     """The run folder to write. Unset: newfound-FOLDER, here."""
     truth: Annotated[Path | None, UNSET_FILE] = None
-    """CSV file,label with the true classes, for scoring only: it changes no result."""
+    """CSV file,label with the true classes, for scoring: it changes no result (but see --oracle-clean-anchors)."""
     resume: bool = False
     """Go on with a run that was stopped."""
 
@@ -145,7 +145,9 @@ def show_classes(found: Discovery, screen: Screen) -> None:
 
 def show_score(metrics: dict[str, Any], screen: Screen) -> None:
     """All, Old and New beside plain k-means."""
-    grid = Table(title=f"Against the truth, {metrics['images_scored']:,} images", title_justify="left")
+    title = f"Against the truth, {metrics['images_scored']:,} images"
+    title += "; ORACLE, the truth was used in training" if "oracle" in metrics else ""
+    grid = Table(title=title, title_justify="left")
     for column in ("accuracy, %", "All", "Old", "New"):
         grid.add_column(column, justify="left" if column.startswith("acc") else "right")
     for name, prefix in (("newfound", ""), ("k-means, same features", "kmeans_")):

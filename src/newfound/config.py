@@ -6,7 +6,8 @@ import math
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tomli_w
 import tyro
@@ -115,8 +116,9 @@ class Settings:
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """What the trained part computes in on a GPU (autocast; the losses stay in float32). A CPU computes in float32."""
 
-    def resolved(self, n_known: int, n_images: int, n_labelled: int) -> Settings:
+    def resolved(self, n_known: int, n_images: int, labelled_per_class: float) -> Settings:
         """The same settings with everything that was left open decided for this data; raises if they make no sense."""
+        self._check_method()
         device = resolve_device(self.device)
         preset = self.preset or preset_for(n_images, self.classes)
         epochs = (QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS) if self.epochs is None else self.epochs
@@ -126,9 +128,7 @@ class Settings:
             "rho": RHO if self.method == "sdas" else 0.0,
             "start": "clusters",
             "entropy_weight": max(1.0, math.log10(max(self.classes, 1))),
-            "anchors_per_class": n_labelled / n_known
-            if n_labelled
-            else max(1.0, n_images / (2 * max(self.classes, 1))),
+            "anchors_per_class": max(1.0, labelled_per_class or n_images / (2 * max(self.classes, 1))),
             **PRESETS[preset],
         }
         published["alpha"] = max(1, round(published["alpha"] * min(1, epochs / FULL_EPOCHS)))
@@ -168,10 +168,22 @@ class Settings:
         """Settings that mean something only beside others."""
         if self.precision != "float32" and not self.device.startswith("cuda"):
             raise UserError(f"--precision {self.precision} is for a GPU; --device {self.device} computes in float32")
-        if self.oracle_clean_anchors and self.method != "sdas":
-            raise UserError("--oracle-clean-anchors needs --method sdas: simgcd has no anchors")
         if self.stage1 is not None and self.stages == 1:
-            raise UserError("--stage1 needs --method sdas and a --strategy of two trainings: this run has only one")
+            raise UserError("--stage1 needs a --strategy of two trainings: this run has only one")
+        assert self.warmup_epochs is not None
+        assert self.epochs is not None
+        if self.strategy == "without-pretrain" and self.warmup_epochs >= self.epochs:
+            raise UserError(
+                f"--strategy without-pretrain begins with anchors after --warmup-epochs {self.warmup_epochs}, "
+                f"and there are only {self.epochs} epochs"
+            )
+
+    def _check_method(self) -> None:
+        """Whoever asks for anchors of some kind should not be given a method without any."""
+        for name in ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors",
+                     "stage1"):  # fmt: skip
+            if self.method != "sdas" and getattr(self, name) != Settings.__dataclass_fields__[name].default:
+                raise UserError(f"--{name.replace('_', '-')} needs --method sdas: {self.method} has no anchors")
 
 
 def _require(name: str, value: object, holds: bool, what: str) -> None:
@@ -209,8 +221,23 @@ def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
         raise UserError(f"{source} has no [settings] with a number of classes: it is not from a newfound run")
     if unknown := sorted(set(values) - names):
         raise UserError(f"{source} has settings this version does not know: {', '.join(unknown)}. Update newfound.")
+    hints = get_type_hints(Settings)
+    for name, value in values.items():
+        if not _fits(value, hints[name]):
+            raise UserError(f"{source} has {name} = {value!r}, which is not a value of that setting")
     paths = {name: Path(values[name]) for name in ("weights", "bank_dir", "stage1") if name in values}
     return Settings(**{**values, **paths}), content
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Is it what TOML has for this type? A whole number may stand for a float, a string is a path."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, str if hint is Path else hint)
 
 
 def _plain(values: dict[str, object]) -> dict[str, object]:

@@ -86,11 +86,14 @@ def discover(
         grad_from_block=settings.grad_from_block,
     )
     backbone.trunk.to(settings.device)
-    run.check_same_run(settings, table.fingerprint, backbone.fingerprint)
-    earlier = _earlier_run(run, settings, table, backbone)
+    fingerprints = {"data": table.fingerprint, "backbone": backbone.fingerprint}
+    if settings.oracle_clean_anchors and referee is not None:
+        fingerprints["oracle"] = referee.fingerprint
+    run.check_same_run(settings, fingerprints)
+    earlier, taken = _earlier_run(run, settings, fingerprints, screen)
     source = _source(table, backbone, settings, screen)
 
-    with run.begun(settings, _provenance(table, labels, backbone)):
+    with run.begun(settings, _provenance(table, labels, fingerprints, taken)):
         _write_skipped(run, table, screen)
         if earlier is not None:
             run.take_stage1(earlier)
@@ -140,9 +143,9 @@ def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[
 def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen: Screen) -> Settings:
     """Settings with nothing left open, and on screen what a person should know of them."""
     if settings.epochs is None and resolve_device(settings.device) == "cpu":
-        length = " + ".join([str(QUICK_EPOCHS)] * settings.stages)
-        screen.say(f"no GPU: the quick recipe of {length} epochs (--epochs 200 for the published length)")
-    settings = settings.resolved(table.n_known, len(table), table.n_labelled)
+        each = " in each training" if settings.stages == 2 else ""
+        screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each} (--epochs 200 for the published length)")
+    settings = settings.resolved(table.n_known, len(table), table.labelled_per_class)
     if settings.oracle_clean_anchors:
         if truth is None:
             raise UserError("--oracle-clean-anchors needs --truth")
@@ -150,13 +153,24 @@ def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen:
     return settings
 
 
-def _earlier_run(run: RunFolder, settings: Settings, table: ImageTable, backbone: Backbone) -> RunFolder | None:
-    """The run to take the first training from, if there is one and its training is not here yet."""
+def _earlier_run(
+    run: RunFolder, settings: Settings, fingerprints: dict[str, str], screen: Screen
+) -> tuple[RunFolder | None, dict[str, Any]]:
+    """The run to take the first training from, if it is not here yet, and how it was trained otherwise than this."""
     if settings.stage1 is None or run.has_stage1():
-        return None
+        return None, {}
     earlier = RunFolder(settings.stage1)
-    earlier.check_serves(settings, table.fingerprint, backbone.fingerprint)
-    return earlier
+    theirs = earlier.check_serves(settings, fingerprints)
+    not_of_stage1 = {"method", "preset", "weights", "bank_dir", "stage1", "alpha", "beta", "k", "strategy", "selection",
+                     "anchors_per_class", "oracle_clean_anchors"}  # fmt: skip
+    other = {
+        name: value
+        for name, value in vars(theirs).items()
+        if name not in not_of_stage1 and value != getattr(settings, name)
+    }
+    told = ", ".join(f"{name} {value}" for name, value in other.items())
+    screen.say(f"the first training is that of {earlier.path}" + (f", which had {told}" if told else ""))
+    return earlier, {"run": str(settings.stage1), **other}
 
 
 def _read(folder: Path, labels: Path | None, exclude: list[Path], screen: Screen) -> ImageTable:
@@ -188,21 +202,22 @@ def _source(table: ImageTable, backbone: Backbone, settings: Settings, screen: S
     return open_bank(table, backbone, views=settings.bank_views, folder=folder, screen=screen)
 
 
-def _provenance(table: ImageTable, labels: Path | None, backbone: Backbone) -> dict[str, dict[str, Any]]:
+def _provenance(
+    table: ImageTable, labels: Path | None, fingerprints: dict[str, str], stage1: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
     packages = ("newfound", "torch", "numpy", "scikit-learn", "pillow")
-    return {
-        "data": {
-            "folder": str(table.root.resolve()),
-            "labels": None if labels is None else str(labels.resolve()),
-            "images": len(table),
-            "labelled": table.n_labelled,
-            "known_classes": table.n_known,
-            "fingerprint": table.fingerprint,
-        },
-        "backbone": {"fingerprint": backbone.fingerprint},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
+    sections: dict[str, dict[str, Any]] = {name: {"fingerprint": value} for name, value in fingerprints.items()}
+    sections["data"] |= {
+        "folder": str(table.root.resolve()),
+        "labels": None if labels is None else str(labels.resolve()),
+        "images": len(table),
+        "labelled": table.n_labelled,
+        "known_classes": table.n_known,
     }
+    sections["stage1"] = stage1  # a first training taken from elsewhere, and its settings where they differ
+    sections["versions"] = {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    sections["machine"] = {"processor": platform.machine(), "threads": torch.get_num_threads()}
+    return {name: content for name, content in sections.items() if content}
 
 
 def _write_model(

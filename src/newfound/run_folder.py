@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ from torch import nn
 from newfound.atomic import write_atomically
 from newfound.config import Settings, from_toml, to_toml
 from newfound.errors import UserError
+
+FINGERPRINTED = {  # sections of config.toml
+    "data": "the images or labels",
+    "backbone": "the backbone's weights",
+    "oracle": "the true labels, which an oracle run learns from,",
+}
 
 
 @dataclass(frozen=True)
@@ -81,25 +88,29 @@ class RunFolder:
         """Anything but what a run killed before its first file leaves behind."""
         return any(item.name not in ("checkpoint", "config.toml.tmp") for item in self.path.iterdir())
 
-    def check_same_run(self, settings: Settings, data: str, backbone: str) -> None:
-        """Raise if a run is here that was begun with other settings, data or backbone (both by fingerprint)."""
+    def check_same_run(self, settings: Settings, fingerprints: dict[str, str]) -> None:
+        """Raise if a run is here that was begun with other settings, or of which something else has changed."""
         if not self._config.exists():
             return
         earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
+        if earlier.preset is None:  # every run of this version has decided on one
+            raise UserError(f"{self.path} was begun by an earlier version of newfound. Begin anew with another --out.")
         changed = [
             f"{name} was {value}, is {getattr(settings, name)}"
             for name, value in vars(earlier).items()
-            if value != getattr(settings, name) and name not in ("weights", "bank_dir")  # places: their content counts
+            if value != getattr(settings, name) and name not in ("weights", "bank_dir", "stage1")  # only places
         ]
+        if (earlier.stage1 is None) != (settings.stage1 is None) and not (earlier.stage1 and self.has_stage1()):
+            changed.append(f"stage1 was {earlier.stage1}, is {settings.stage1}")
         if changed:
             raise UserError(
                 f"{self.path} was begun with other settings: {'; '.join(changed)}. Use those, or another --out."
             )
-        for what, section, found in (("images or labels", "data", data), ("backbone's weights", "backbone", backbone)):
+        for section, found in fingerprints.items():
             if sections.get(section, {}).get("fingerprint") != found:
                 raise UserError(
-                    f"the {what} have changed since {self.path} was begun. Start a new run with another --out; "
-                    "the bank keeps what has not changed."
+                    f"{FINGERPRINTED[section]} have changed since {self.path} was begun. Start a new run with another "
+                    "--out; the bank keeps what has not changed."
                 )
 
     @property
@@ -126,8 +137,11 @@ class RunFolder:
 
     def epochs_done(self, stage: int) -> int:
         """How far the stage has come."""
-        path = self._checkpoint(stage)
-        return int(json.loads(_load_metadata(path)["state"])["epoch"]) if path.exists() else 0
+        return int(self._state(stage)["epoch"]) if self._checkpoint(stage).exists() else 0
+
+    def _state(self, stage: int) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(_load_metadata(self._checkpoint(stage))["state"])
+        return content
 
     def save_epoch(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, entry: dict[str, Any]
@@ -146,29 +160,30 @@ class RunFolder:
     def has_stage1(self) -> bool:
         return self._checkpoint(1).exists()
 
-    def check_serves(self, settings: Settings, data: str, backbone: str) -> None:
-        """Raise unless this run's first training has ended and can serve a run of these settings and fingerprints."""
+    def check_serves(self, settings: Settings, fingerprints: dict[str, str]) -> Settings:
+        """The settings of this run, if its first training has ended and can serve a run of ``settings``; else raise."""
         if not self._config.exists() or not self.has_stage1():
-            raise UserError(f"--stage1 {self.path}: there is no run with a first training in it")
+            raise UserError(f"--stage1 {self.path}: there is no run of this version with a first training in it")
         earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
         differ = [
             f"{name} {getattr(earlier, name)} there, {getattr(settings, name)} here"
             for name in ("classes", "backbone", "grad_from_block", "image_size")
             if getattr(earlier, name) != getattr(settings, name)
         ]
-        if sections.get("data", {}).get("fingerprint") != data:
-            differ.append("other images or labels")
-        if sections.get("backbone", {}).get("fingerprint") != backbone:
-            differ.append("other weights of the backbone")
+        for section in ("data", "backbone"):
+            if sections.get(section, {}).get("fingerprint") != fingerprints[section]:
+                differ.append(f"{FINGERPRINTED[section]} differ")
         if earlier.method == "sdas" and earlier.stages == 1:
             differ.append("its only training had anchors")
         if differ:
             raise UserError(f"--stage1 {self.path} does not fit: {'; '.join(differ)}")
-        if (done := self.epochs_done(1)) != earlier.epochs:
+        state = self._state(1)
+        if state["epoch"] < state["epochs"]:
             raise UserError(
-                f"--stage1 {self.path}: its first training has done {done} of {earlier.epochs} epochs. "
+                f"--stage1 {self.path}: its first training has done {state['epoch']} of {state['epochs']} epochs. "
                 "Let it end, with --resume."
             )
+        return earlier
 
     def take_stage1(self, other: RunFolder) -> None:
         """Copy the first training of another run: from then on this one does not need the other."""
@@ -201,6 +216,8 @@ class RunFolder:
     def _append(self, name: str, entry: dict[str, Any]) -> None:
         with open(self.path / name, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # on disk before the checkpoint that counts on it
 
     def _forget(self, stage: int, epoch: int) -> None:
         """Drop what was logged of this stage after ``epoch``."""
@@ -231,7 +248,8 @@ class RunFolder:
             np.save(file, array)
 
     def write_model(self, tensors: dict[str, torch.Tensor], description: dict[str, Any]) -> None:
-        _save_tensors(self.path / "model.safetensors", tensors, {"format": "newfound model"})
+        mark = {"oracle": description["oracle"]} if "oracle" in description else {}
+        _save_tensors(self.path / "model.safetensors", tensors, {"format": "newfound model", **mark})
         self.write_json("model.json", description)
 
 

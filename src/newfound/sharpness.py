@@ -80,9 +80,10 @@ class SharpnessAware:
         """Move uphill by rho in all; the weights as they were."""
         before = [parameter.detach().clone() for parameter in moved]
         tiny = 1e-12 * (1.0 if self.scaler is None else self.scaler.get_scale())
+        pace = (self.rho / (norm + tiny)).item()
         for parameter in moved:
             assert parameter.grad is not None
-            parameter.add_(parameter.grad, alpha=(self.rho / (norm + tiny)).item())
+            parameter.add_(parameter.grad, alpha=pace)
         return before
 
     def _descend(self) -> None:

@@ -1,7 +1,8 @@
 """The training loop: one function that reads from top to bottom, and what it needs.
 
 Everything random in an epoch is drawn from (seed, epoch or step), so a run that was stopped goes on exactly as if it
-had not been. Labels come in with -1 for every unlabelled image; no truth is in reach here.
+had not been. Labels come in with -1 for every unlabelled image. A referee may know the truth; it is asked for numbers
+to write down, never for labels.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def train(
     s, device = job.settings, torch.device(job.settings.device)
     model.to(device)
     groups = parameter_groups(model, weight_decay=s.weight_decay)
-    optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=True)  # one pass over memory
+    optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=device.type != "mps")  # in one pass
     assert s.rho is not None  # resolved settings have it
     descent = SharpnessAware(optimiser, s.rho, _scaler(s))
     done, epochs, labels, prediction = _go_on(job, model, stage, descent)
@@ -141,6 +142,7 @@ def train(
             "teacher_temperature": model.teacher_temperature(epoch),
             "known_accuracy": _known_accuracy(prediction, job.labels),
             **(job.referee.accuracy(prediction.classes.numpy()) if job.referee else {}),
+            **({"oracle": True} if s.oracle_clean_anchors else {}),
             "anchors": int(((labels >= 0) & (job.labels < 0)).sum()),
             "skipped_steps": descent.skipped_steps,
             "empty_classes": s.classes - len(np.unique(prediction.classes.numpy())),
@@ -151,7 +153,8 @@ def train(
             model, optimiser, Checkpoint(epoch + 1, epochs, labels, descent.skipped_steps, scaler), entry
         )
         progress.report(stage, epoch + 1, _summary(entry))
-    return Trained(model, prediction or predict(model, job.source, s.batch_size), labels)
+    assert prediction is not None  # at least one epoch, or a checkpoint
+    return Trained(model, prediction, labels)
 
 
 def _go_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ class Truth:
     known: NDArray[np.bool_]  # n: is the true class a known one
     untold: int  # unlabelled images the file does not name
 
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.images.tobytes() + self.classes.tobytes()).hexdigest()
+
     def accuracy(self, predicted: NDArray[np.int64]) -> dict[str, float | None]:
         """All, Old and New of a prediction for every image of the table."""
         return _without_nan(asdict(cluster_accuracy(self.classes, predicted[self.images], self.known)))
@@ -57,6 +62,8 @@ def read_truth(path: Path, table: ImageTable) -> Truth:
     rows = match_rows(read_labels(path), table.root, table.files).by_file
     label_of = {file: row.label for file, row in rows.items() if row.label is not None}
     unlabelled = np.flatnonzero(table.labels < 0)
+    if not len(unlabelled):
+        raise UserError(f"every image in {table.root} is labelled: there is nothing to score with {path}")
     images = np.array([i for i in unlabelled if table.files[i] in label_of], dtype=np.int64)
     if not len(images):
         raise UserError(f"{path} names none of the {len(unlabelled)} unlabelled images in {table.root}")

@@ -85,7 +85,7 @@ def test_embeddings_of_anything_are_sorted(tmp_path, views):
     shape = (200, 20) if views is None else (200, views, 20)
     x = centres[truth].reshape(200, *([1] * (len(shape) - 2)), 20) + random.normal(size=shape)
     labels = np.where((truth < 3) & (np.arange(200) % 2 == 0), truth, -1)
-    settings = Settings(5, epochs=6, batch_size=64, device="cpu").resolved(3, 200, 60)
+    settings = Settings(5, epochs=6, batch_size=64, device="cpu").resolved(3, 200, 20)
     source, tail = Embeddings(x), AdapterTail(20)
     tail.fit_standardisation([source.evaluation(range(200))])
     frozen = tail(source.evaluation(range(200))).detach().numpy()

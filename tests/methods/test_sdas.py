@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from newfound import run_folder
 from newfound.anchors import calibrate, select_anchors
 from newfound.backbones.embeddings import AdapterTail, Embeddings
 from newfound.config import Settings
@@ -16,7 +17,7 @@ from newfound.methods import sdas, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
-from newfound.train import Job, Prediction, draw_batches
+from newfound.train import Job, Prediction, draw_batches, train
 from newfound.truth import Truth
 
 N, DIM, CLASSES, KNOWN = 240, 16, 6, 3
@@ -43,7 +44,8 @@ class Run:
 
     def __init__(self, path, referee=None, labels=LABELS, folder=RunFolder, **changes):
         options = {"epochs": 5, "batch_size": 48, "alpha": 2, "device": "cpu", **changes}
-        self.settings = Settings(CLASSES, **options).resolved(KNOWN, N, int((LABELS >= 0).sum()))
+        options["alpha"] = None if changes.get("method") == "simgcd" else options["alpha"]
+        self.settings = Settings(CLASSES, **options).resolved(KNOWN, N, (LABELS >= 0).sum() / KNOWN)
         self.run = folder(path)
         self.job = Job(SOURCE, labels, self.settings, self.run, QUIET, referee)
 
@@ -59,6 +61,10 @@ class Run:
         method = {"sdas": sdas, "simgcd": simgcd}[self.settings.method]
         with self.run.begun(self.settings, {"data": {"fingerprint": "d"}, "backbone": {"fingerprint": "b"}}):
             return method.fit(self.job, self.new_model)
+
+
+def timeless(log):
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in log]
 
 
 def test_both_trainings_are_logged_and_the_second_has_anchors(tmp_path):
@@ -86,9 +92,7 @@ def test_the_first_training_is_simgcd_with_the_penalty(tmp_path):
     two.fit()
     one = Run(tmp_path / "one", method="simgcd", rho=0.05)
     one.fit()
-    drop = {"seconds"}
-    first = [{k: v for k, v in line.items() if k not in drop} for line in two.run.log() if line["stage"] == 1]
-    assert first == [{k: v for k, v in line.items() if k not in drop} for line in one.run.log()]
+    assert [line for line in timeless(two.run.log()) if line["stage"] == 1] == timeless(one.run.log())
 
 
 def test_calibration_happens_once_and_on_the_first_training(tmp_path):
@@ -137,11 +141,16 @@ def test_each_later_epoch_takes_anchors_from_the_epoch_before(tmp_path):
     assert len(asked) == 5
 
 
-@pytest.mark.parametrize("changes", [{}, {"strategy": "without-pretrain", "warmup_epochs": 2}, {"strategy": "fixed"}])
-@pytest.mark.parametrize("stop", [(1, 1), (1, 5), (2, 1), (2, 3), (2, 5)])
+WITHOUT_PRETRAIN = {"strategy": "without-pretrain", "warmup_epochs": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stop"),
+    [({}, stop) for stop in [(1, 1), (1, 5), (2, 1), (2, 3), (2, 5)]]
+    + [({"strategy": "fixed"}, stop) for stop in [(1, 5), (2, 3)]]
+    + [(WITHOUT_PRETRAIN, (1, epoch)) for epoch in (1, 3, 5)],
+)
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, stop, changes):
-    if changes.get("strategy") == "without-pretrain" and stop[0] == 2:
-        pytest.skip("this strategy has one training")
     whole = Run(tmp_path / "whole", REFEREE, **changes)
     expected = whole.fit()
 
@@ -161,6 +170,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, stop, changes
     assert torch.equal(found.prediction.probabilities, expected.prediction.probabilities)
     assert np.array_equal(found.labels, expected.labels)
     assert (tmp_path / "stopped" / "anchors.jsonl").read_bytes() == (tmp_path / "whole" / "anchors.jsonl").read_bytes()
+    assert timeless(resumed.run.log()) == timeless(whole.run.log())
     again = resumed.fit()  # a finished run is only evaluated
     assert torch.equal(again.prediction.probabilities, expected.prediction.probabilities)
     assert np.array_equal(again.labels, expected.labels)
@@ -171,7 +181,7 @@ def test_an_earlier_first_training_serves_and_is_not_needed_afterwards(tmp_path)
     first = Run(tmp_path / "one", method="simgcd", rho=0.05)
     first.fit()
     run = Run(tmp_path / "run", stage1=tmp_path / "one")
-    first.run.check_serves(run.settings, "d", "b")
+    first.run.check_serves(run.settings, {"data": "d", "backbone": "b"})
     with run.run.begun(run.settings, {}):
         run.run.take_stage1(first.run)
     (tmp_path / "one").rename(tmp_path / "gone")
@@ -180,14 +190,50 @@ def test_an_earlier_first_training_serves_and_is_not_needed_afterwards(tmp_path)
     assert [line["stage"] for line in run.run.log()] == [1] * 5 + [2] * 5
 
 
-def test_a_first_training_of_another_length_is_taken_as_it_is(tmp_path):
+def test_a_first_training_of_another_length_is_taken_as_it_is_and_passed_on(tmp_path):
     first = Run(tmp_path / "one", method="simgcd", epochs=3)
     first.fit()
+    earlier = first.run
+    for name in ("run", "next"):
+        run = Run(tmp_path / name, stage1=earlier.path)
+        with run.run.begun(run.settings, {"data": {"fingerprint": "d"}, "backbone": {"fingerprint": "b"}}):
+            earlier.check_serves(run.settings, {"data": "d", "backbone": "b"})
+            run.run.take_stage1(earlier)
+        run.fit()
+        earlier = run.run
+        assert [line["stage"] for line in run.run.log()] == [1] * 3 + [2] * 5
+
+
+def test_a_kill_while_the_first_training_is_copied_leaves_a_run_that_goes_on(tmp_path, monkeypatch):
+    first = Run(tmp_path / "one", method="simgcd", rho=0.05)
+    first.fit()
+    expected = Run(tmp_path / "whole").fit()
     run = Run(tmp_path / "run", stage1=tmp_path / "one")
     with run.run.begun(run.settings, {}):
+        with monkeypatch.context() as patch:
+            patch.setattr(run_folder, "_save_tensors", lambda *_: 1 / 0)  # after the log, before the checkpoint
+            with pytest.raises(ZeroDivisionError):
+                run.run.take_stage1(first.run)
+        assert not run.run.has_stage1()
         run.run.take_stage1(first.run)
-    run.fit()
-    assert [line["stage"] for line in run.run.log()] == [1] * 3 + [2] * 5
+    assert torch.equal(run.fit().prediction.probabilities, expected.prediction.probabilities)
+    assert [line["stage"] for line in run.run.log()] == [1] * 5 + [2] * 5
+
+
+def test_calibration_survives_a_lost_log(tmp_path):
+    """A power cut may keep the checkpoint and lose lines: training 1 says the same as before."""
+    expected = Run(tmp_path / "whole").fit()
+
+    class Stopping(RunFolder):
+        def save_epoch(self, model, optimiser, checkpoint, entry):
+            super().save_epoch(model, optimiser, checkpoint, entry)
+            if (entry["stage"], entry["epoch"]) == (2, 3):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Run(tmp_path / "run", folder=Stopping).fit()
+    (tmp_path / "run" / "anchors.jsonl").write_text("")
+    assert torch.equal(Run(tmp_path / "run").fit().prediction.probabilities, expected.prediction.probabilities)
 
 
 def test_truth_is_only_counted(tmp_path):
@@ -208,11 +254,24 @@ def test_the_oracle_drops_what_is_not_clean_and_says_so(tmp_path):
         REFEREE, classes=np.where(REFEREE.classes == 5, 4, REFEREE.classes)
     )  # one group less is true
     run = Run(tmp_path / "run", source_truth, oracle_clean_anchors=True)
+    screen = Listening()
+    run.job = replace(run.job, screen=screen)
     trained = run.fit()
     lines = run.run.anchors()
-    assert all("oracle" in line for line in lines)
+    assert all("oracle" in line for line in [*lines, *run.run.log()])
     kept = ((trained.labels >= 0) & (LABELS < 0)).sum()
-    assert kept == lines[-1]["clean"] < lines[-1]["anchors"]
+    assert kept == lines[-1]["anchors"] == sum(lines[-1]["per_class"]) == lines[-1]["clean"] < lines[-1]["overall"]
+    assert lines[1]["overlap"] == 1.0
+    assert not screen.warnings  # every class had anchors before the oracle dropped some
+
+
+def test_the_oracle_keeps_what_the_truth_does_not_name(tmp_path):
+    half = Truth(REFEREE.images[::2], REFEREE.classes[::2], REFEREE.known[::2], len(REFEREE.images) // 2)
+    run = Run(tmp_path / "run", half, oracle_clean_anchors=True)
+    run.fit()
+    for line in run.run.anchors():
+        assert line["anchors"] >= line["clean"] + 1
+        assert line["overall"] < line["anchors"] + 30
 
 
 def test_fixed_anchors_stay(tmp_path):
@@ -241,16 +300,16 @@ def test_other_selections_take_a_fixed_number(tmp_path, selection):
         assert line["omega"] is None
 
 
-def test_no_new_class_is_one_training(tmp_path):
-    run = Run(tmp_path / "run")
-    run.job = replace(run.job, labels=TRUE)  # everything labelled
+@pytest.mark.parametrize("labels", [TRUE, np.where(np.arange(N) % 2 == 0, TRUE, -1)], ids=["all labelled", "all known"])
+def test_no_new_class_is_one_training(tmp_path, labels):
+    run = Run(tmp_path / "run", labels=labels)
     run.fit()
     assert {line["stage"] for line in run.run.log()} == {1}
     assert not run.run.anchors()
 
 
 class Confident:
-    """Said of 12 images: nothing new, or one class of one image."""
+    """A model that is sure of the classes it is told to name."""
 
     @staticmethod
     def said(classes):
@@ -278,7 +337,22 @@ def test_nothing_new_is_said_and_trains_without_anchors(tmp_path):
     assert np.array_equal(labels, LABELS)
     assert screen.warnings == ["no image was put into a new class: there are no anchors until one is"]
     line = run.run.anchors()[0]
-    assert (line["anchors"], line["eta"], line["threshold"]) == (0, 0, None)
+    assert (line["anchors"], line["eta"], line["threshold"], line["omega"]) == (0, 0, None, None)
+
+
+def test_calibration_waits_until_something_is_new(tmp_path):
+    run = Run(tmp_path / "run", alpha=1, anchors_per_class=5.0)
+    later = Confident.said(np.random.default_rng(0).integers(KNOWN, CLASSES, N))
+    later.probabilities[:] *= torch.linspace(0.5, 1, N)[:, None]
+    with run.run.begun(run.settings, {}):
+        for _ in range(2):  # and again by a run that goes on
+            anchoring = sdas.DynamicAnchors(run.job, Confident.said(np.zeros(N, int)), stage=2)
+            labels = anchoring(0, None, LABELS)
+            anchoring(1, later, labels)
+    lines = run.run.anchors()
+    assert lines[0]["omega"] is None
+    assert lines[1]["eta"] == 5
+    assert (lines[1]["omega"], lines[1]["gamma"]) == (lines[3]["omega"], lines[3]["gamma"])
 
 
 def test_a_class_of_one_image_is_warned_of(tmp_path):
@@ -305,17 +379,16 @@ def test_the_sampler_counts_anchors_as_labelled():
     assert counts[UNLABELLED[:20]].mean() == pytest.approx(counts[LABELS >= 0].mean(), rel=0.1)
 
 
-def test_models_of_both_trainings_begin_alike(tmp_path):
-    """A fresh model: what the first training learnt is in the anchors alone."""
+def test_the_second_training_begins_with_a_fresh_model(tmp_path, monkeypatch):
+    """What the first training learnt is in the anchors alone."""
     run = Run(tmp_path / "run")
     begun = []
 
-    def new_model():
-        model = run.new_model()
+    def watched(job, model, progress, **options):
         begun.append(copy.deepcopy(model.state_dict()))
-        return model
+        return train(job, model, progress, **options)
 
-    with run.run.begun(run.settings, {}):
-        sdas.fit(run.job, new_model)
+    monkeypatch.setattr(sdas, "train", watched)
+    run.fit()
     assert len(begun) == 2
     assert all(torch.equal(begun[0][name], begun[1][name]) for name in begun[0])
