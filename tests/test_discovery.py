@@ -107,6 +107,10 @@ def test_metrics_hold_the_named_numbers(found):
     for name in ("all", "old", "new", "kmeans_all", "kmeans_old", "kmeans_new", "v1_all", "v2b_new", "nmi", "ari"):
         assert 0 <= metrics[name] <= 1
     assert metrics["images_scored"] == 18
+    assert set(metrics["per_class"]) == {"red", "green", "blue", "yellow"}
+    confusion = metrics["confusion"]
+    assert confusion["known_as_known"] + confusion["known_as_new"] == 6
+    assert confusion["new_as_known"] + confusion["new_as_new"] == 12
 
 
 def test_same_seed_same_bytes_wherever_the_folder_lies(folder, tmp_path):

@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.table import Table
@@ -19,6 +19,8 @@ from newfound.screen import Screen, shown
 
 if TYPE_CHECKING:
     from newfound.discovery import Discovery
+
+Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -61,6 +63,41 @@ class Discover:
 
 
 @dataclass(frozen=True)
+class Bench:
+    """Run the published protocol on a data set of the literature: its split, its preset, several seeds, one report.
+
+    Images and lists are read as their owner distributes them, and refused if the split that comes out is not the
+    published one. Nothing is downloaded but weights of a backbone. A second call goes on with what is not done.
+    """
+
+    dataset: Annotated[Dataset, tyro.conf.Positional]
+    """The data set. flowers has no published split (its first 51 classes are known); folder is any folder of class
+    folders, with --lists naming the known and the new classes."""
+    root: Path
+    """Where it lies: the folder as unpacked, or a zip archive of class folders."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings(classes=0, backbone="dino_vitb16")  # noqa: RUF009
+    lists: Annotated[Path | None, UNSET_FILE] = None
+    """CUB: the folder of its official lists, if they are not beside the images. folder: a JSON file
+    {"known": [...], "new": [...]} of class names."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """One run each."""
+    out: Annotated[Path | None, UNSET_FOLDER] = None
+    """Where the runs and the report go. Unset: newfound-bench-DATASET, here."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.bench import bench
+
+        if self.settings.seed:
+            raise UserError("--seed is for one run; a benchmark takes --seeds")
+        out = self.out or Path(f"newfound-bench-{self.dataset}")
+        report = bench(
+            self.dataset, self.root, self.settings, lists=self.lists, seeds=self.seeds, out=out, screen=screen
+        )
+        show_report(report, screen)
+        screen.say(f"written to {out}: report.md, report.json, and a run folder per seed")
+
+
+@dataclass(frozen=True)
 class Demo:
     """Unpack the wardrobe (2,000 small photos of clothes, five classes half-labelled, five unnamed) and discover."""
 
@@ -98,13 +135,12 @@ class Demo:
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
     command = tyro.extras.subcommand_cli_from_dict(
-        {"discover": Discover, "demo": Demo},
+        {"discover": Discover, "bench": Bench, "demo": Demo},
         prog="newfound",
         description="newfound finds the categories nobody has named yet.",
     )
-    again = (
-        "The same command" + ("" if isinstance(command, Demo) else " with --resume") + " goes on from the last epoch."
-    )
+    with_resume = " with --resume" if isinstance(command, Discover) else ""
+    again = f"The same command{with_resume} goes on from the last epoch."
     try:
         command.run(Screen())
     except UserError as error:
@@ -141,6 +177,21 @@ def show_classes(found: Discovery, screen: Screen) -> None:
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
     if empty := len(a.class_names) - a.n_known - len(new):
         screen.warn(f"{empty} of the new classes stayed empty: fewer --classes may fit better")
+
+
+def show_report(report: dict[str, Any], screen: Screen) -> None:
+    """Mean and spread over seeds."""
+    from newfound.bench import PROTOCOLS
+
+    seeds = ", ".join(map(str, report["seeds"]))
+    oracle = "; ORACLE, the truth was used in training" if "oracle" in report else ""
+    grid = Table(title=f"{report['dataset']}, seeds {seeds}{oracle}", title_justify="left")
+    for column in ("accuracy, %", "All", "Old", "New"):
+        grid.add_column(column, justify="left" if column.startswith("acc") else "right")
+    for prefix, name in PROTOCOLS.items():
+        numbers = [report["numbers"].get(prefix + group) for group in ("all", "old", "new")]
+        grid.add_row(name, *("-" if n is None else f"{n['mean']:.1f} ± {n['std']:.1f}" for n in numbers))
+    screen.table(grid)
 
 
 def show_score(metrics: dict[str, Any], screen: Screen) -> None:

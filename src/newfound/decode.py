@@ -80,7 +80,7 @@ def open_image(path: Path, shorter_side: int | None = None) -> Image.Image:
     try:
         _check_regular_file(path)
         with open(path, "rb") as stream:
-            return _decode(stream, shorter_side)
+            return decode_image(stream, shorter_side)
     except FileNotFoundError:
         raise Unreadable("no such file") from None
     except PermissionError:
@@ -97,7 +97,8 @@ def _check_regular_file(path: Path) -> None:
         raise Unreadable("zero bytes")
 
 
-def _decode(stream: BinaryIO, shorter_side: int | None) -> Image.Image:
+def decode_image(stream: BinaryIO, shorter_side: int | None = None) -> Image.Image:
+    """Like `open_image`, from an open stream."""
     name, reader = _recognise(stream)
     try:
         return _read_picture(reader, stream, shorter_side)

@@ -50,7 +50,7 @@ class Discovery:
         return self._score(read_truth(truth, self.table))
 
     def _score(self, truth: Truth) -> dict[str, Any]:
-        metrics = score(truth, self.assignment.classes, self.frozen_clusters)
+        metrics = score(truth, self.assignment.classes, self.frozen_clusters, self.assignment.n_known)
         metrics = {"oracle": ORACLE, **metrics} if self.oracle else metrics
         RunFolder(self.run).write_json("metrics.json", metrics)
         return metrics
@@ -78,6 +78,19 @@ def discover(
     run.check_place(resume=resume)
     table = _read(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
     referee = None if truth is None else read_truth(truth, table)
+    return discover_table(table, settings, run, referee=referee, labels=labels, screen=screen)
+
+
+def discover_table(
+    table: ImageTable,
+    settings: Settings,
+    run: RunFolder,
+    *,
+    referee: Truth | None = None,
+    labels: Path | None = None,
+    screen: Screen,
+) -> Discovery:
+    """The same for images that have been looked through already; ``labels`` is only written down."""
     settings = _decided(settings, table, referee, screen)
     backbone = load_backbone(
         settings.backbone,

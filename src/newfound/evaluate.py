@@ -57,6 +57,17 @@ def cluster_accuracy_v2b(true: ArrayLike, predicted: ArrayLike, known: ArrayLike
     return Accuracy(_share(per_class), _share(per_class[is_known]), _share(per_class[~is_known]))
 
 
+def class_accuracies(true: ArrayLike, predicted: ArrayLike) -> dict[int, float]:
+    """For each true class the share of its samples that the main matching puts right.
+
+    >>> class_accuracies([0, 0, 1, 1], [5, 5, 2, 5])
+    {0: 1.0, 1: 0.5}
+    """
+    true, predicted, _ = _checked(true, predicted, np.zeros(len(np.asarray(true)), dtype=bool))
+    correct = matched_classes(true, predicted)[predicted] == true
+    return {int(k): float(correct[true == k].mean()) for k in np.unique(true)}
+
+
 def mutual_information(true: ArrayLike, predicted: ArrayLike) -> float:
     """Normalised mutual information (arithmetic mean)."""
     return float(normalized_mutual_info_score(true, predicted))

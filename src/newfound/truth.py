@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from newfound.errors import UserError
 from newfound.evaluate import (
+    class_accuracies,
     cluster_accuracy,
     cluster_accuracy_v1,
     cluster_accuracy_v2b,
@@ -32,6 +33,7 @@ class Truth:
     classes: NDArray[np.int64]  # n
     known: NDArray[np.bool_]  # n: is the true class a known one
     untold: int  # unlabelled images the file does not name
+    names: tuple[str, ...]  # of the classes
 
     @property
     def fingerprint(self) -> str:
@@ -74,11 +76,15 @@ def read_truth(path: Path, table: ImageTable) -> Truth:
         classes=np.array([number[name] for name in names], dtype=np.int64),
         known=np.isin(names, table.class_names),
         untold=len(unlabelled) - len(images),
+        names=tuple(number),
     )
 
 
-def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64]) -> dict[str, Any]:
-    """The content of metrics.json; accuracies as fractions, ``None`` where a group has no image."""
+def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64], n_known: int) -> dict[str, Any]:
+    """The content of metrics.json; accuracies as fractions, ``None`` where a group has no image.
+
+    ``predicted`` and ``kmeans`` are classes of all images of the table, of which the first ``n_known`` are known ones.
+    """
     ours, baseline = predicted[truth.images], kmeans[truth.images]
     args = (truth.classes, ours, truth.known)
     metrics: dict[str, Any] = {
@@ -92,7 +98,17 @@ def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64])
         "images_without_truth": truth.untold,
         "true_classes": len(np.unique(truth.classes)),
     }
-    return _without_nan(metrics)
+    metrics = _without_nan(metrics)
+    metrics["confusion"] = _confusion(truth.known, ours < n_known)
+    metrics["per_class"] = {truth.names[k]: share for k, share in class_accuracies(truth.classes, ours).items()}
+    return metrics
+
+
+def _confusion(known: NDArray[np.bool_], put_into_known: NDArray[np.bool_]) -> dict[str, int]:
+    """How many images of known and of new classes were put into known and into new ones, right or wrong."""
+    groups = {"known": known, "new": ~known}
+    answers = {"known": put_into_known, "new": ~put_into_known}
+    return {f"{g}_as_{a}": int((groups[g] & answers[a]).sum()) for g in groups for a in answers}
 
 
 def _without_nan(metrics: dict[str, Any]) -> dict[str, Any]:

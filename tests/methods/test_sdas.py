@@ -36,7 +36,7 @@ def groups(seed=0, spread=2.5):
 
 SOURCE, LABELS, TRUE = groups()
 UNLABELLED = np.flatnonzero(LABELS < 0)
-REFEREE = Truth(UNLABELLED, TRUE[UNLABELLED], TRUE[UNLABELLED] < KNOWN, 0)
+REFEREE = Truth(UNLABELLED, TRUE[UNLABELLED], TRUE[UNLABELLED] < KNOWN, 0, tuple("abcdef"))
 
 
 class Run:
@@ -266,7 +266,9 @@ def test_the_oracle_drops_what_is_not_clean_and_says_so(tmp_path):
 
 
 def test_the_oracle_keeps_what_the_truth_does_not_name(tmp_path):
-    half = Truth(REFEREE.images[::2], REFEREE.classes[::2], REFEREE.known[::2], len(REFEREE.images) // 2)
+    half = Truth(
+        REFEREE.images[::2], REFEREE.classes[::2], REFEREE.known[::2], len(REFEREE.images) // 2, tuple("abcdef")
+    )
     run = Run(tmp_path / "run", half, oracle_clean_anchors=True)
     run.fit()
     for line in run.run.anchors():
