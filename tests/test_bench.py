@@ -41,7 +41,7 @@ def test_training_sees_labels_and_scoring_the_truth(folder):
     assert names == [benchmark.files[i].split("/")[0] for i in truth.images]
 
 
-def test_seeds_are_run_reported_and_not_run_again(folder, tmp_path, monkeypatch):
+def test_seeds_are_run_reported_and_not_run_again(folder, tmp_path):
     settings = Settings(0, **FAST)
     report = bench("folder", folder[0], settings, lists=folder[1], seeds=[0, 1], out=tmp_path / "out")
     assert report["seeds"] == [0, 1]
