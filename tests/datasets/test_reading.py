@@ -68,11 +68,11 @@ def test_wrong_calls_are_explained(tmp_path):
         load_benchmark("mnist", tmp_path)
     with pytest.raises(UserError, match="there is no such file or folder; give the place where cub lies"):
         load_benchmark("cub", tmp_path / "no")
-    with pytest.raises(UserError, match="cars needs no lists"):
+    with pytest.raises(UserError, match="cars needs no --lists"):
         load_benchmark("cars", tmp_path, lists=tmp_path)
-    with pytest.raises(UserError, match="a folder needs lists"):
+    with pytest.raises(UserError, match="a folder needs --lists"):
         load_benchmark("folder", tmp_path)
-    with pytest.raises(UserError, match=r"needs lists, the folder with images\.txt"):
+    with pytest.raises(UserError, match=r"needs --lists, the folder with images\.txt"):
         load_benchmark("cub", empty_zip(tmp_path / "a.zip", []))
 
 

@@ -64,5 +64,5 @@ def load_benchmark(name: str, root: Path, *, lists: Path | None = None) -> Bench
     if "lists" in inspect.signature(reader).parameters:
         return reader(root, lists=None if lists is None else Path(lists))
     if lists is not None:
-        raise UserError(f"{name} needs no lists; leave {lists} out")
+        raise UserError(f"{name} needs no --lists; leave {lists} out")
     return reader(root)

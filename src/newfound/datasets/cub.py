@@ -33,7 +33,7 @@ def load_cub(root: Path, *, lists: Path | None = None) -> Benchmark:
     """
     facts = published("cub")
     if lists is None and root.is_file():
-        raise UserError(f"{root}: an archive of images needs lists, the folder with images.txt of {facts.origin}")
+        raise UserError(f"{root}: an archive of images needs --lists, the folder with images.txt of {facts.origin}")
     folders = [lists] if lists is not None else [root / FOLDER, root]
     folder = find(facts, [place / "images.txt" for place in folders]).parent
     images = _read_images(facts, folder)

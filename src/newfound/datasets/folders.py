@@ -54,7 +54,7 @@ def load_folder(root: Path, *, lists: Path | None = None) -> Benchmark:
     likewise. Class ids count the sorted folders; targets count the classes in the order of the JSON file.
     """
     if lists is None:
-        raise UserError('a folder needs lists: a JSON file such as {"known": ["cat", "dog"], "new": ["yak"]}')
+        raise UserError('a folder needs --lists: a JSON file such as {"known": ["cat", "dog"], "new": ["yak"]}')
     known, new = _read_lists(lists)
     present = sorted({name.split("/")[0] for name, _ in class_files(root)})
     missing = [name for name in (*known, *new) if name not in present]
