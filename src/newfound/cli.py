@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from newfound.discovery import Discovery
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
+StudyName = Literal["components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "blocks", "backbone",
+                    "anchors", "hard-labels"]  # fmt: skip
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -98,6 +100,42 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class Study:
+    """Run a table of the paper on a data set, with the paper's numbers beside ours: Markdown, CSV and a figure.
+
+    Runs are shared between studies in one --out; what is finished is not run again, a second call goes on.
+    """
+
+    name: Annotated[StudyName, tyro.conf.Positional]
+    """components: LSP and DAS. strategy, selection: how and which anchors are chosen. beta, eta, alpha, k, rho: sweeps.
+    blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle."""
+    dataset: Dataset
+    """As in newfound bench."""
+    root: Path
+    """Where the data set lies."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings(classes=0, backbone="dino_vitb16")  # noqa: RUF009
+    lists: Annotated[Path | None, UNSET_FILE] = None
+    """As in newfound bench."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Each row is run with each of them."""
+    out: Annotated[Path | None, UNSET_FOLDER] = None
+    """Where runs, tables and figures go. Unset: newfound-study-DATASET, here."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.study import study
+
+        if self.settings.seed:
+            raise UserError("--seed is for one run; a study takes --seeds")
+        out = self.out or Path(f"newfound-study-{self.dataset}")
+        text = study(
+            self.name, self.dataset, self.root, self.settings, lists=self.lists, seeds=self.seeds, out=out,
+            screen=screen,
+        )  # fmt: skip
+        screen.say(text)
+        screen.say(f"written to {out}: {self.name}.md, .csv, .pdf, .png")
+
+
+@dataclass(frozen=True)
 class Demo:
     """Unpack the wardrobe (2,000 small photos of clothes, five classes half-labelled, five unnamed) and discover."""
 
@@ -135,7 +173,7 @@ class Demo:
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
     command = tyro.extras.subcommand_cli_from_dict(
-        {"discover": Discover, "bench": Bench, "demo": Demo},
+        {"discover": Discover, "bench": Bench, "study": Study, "demo": Demo},
         prog="newfound",
         description="newfound finds the categories nobody has named yet.",
     )

@@ -1,0 +1,112 @@
+"""A table of the paper on a small folder; and what its rows mean."""
+
+import csv
+import json
+from typing import get_args
+
+import pytest
+
+from newfound import study as study_module
+from newfound.cli import Dataset, StudyName
+from newfound.config import Settings
+from newfound.datasets import DATASETS, load_benchmark
+from newfound.datasets.table import table_of
+from newfound.studies import STUDIES, Row, Study
+from newfound.study import Result, first_training, folder_name, markdown, settings_of, study
+from pictures import COLOURS, picture
+
+FAST = {"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 8}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for colour in COLOURS:
+        (tmp_path / "colours" / colour).mkdir(parents=True)
+        for i in range(6):
+            picture(colour, i).save(tmp_path / "colours" / colour / f"{i}.png")
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"known": ["red", "green"], "new": ["yellow", "blue"]}))
+    return tmp_path / "colours", lists
+
+
+@pytest.fixture
+def table(folder):
+    return table_of(load_benchmark("folder", folder[0], lists=folder[1]), folder[0])
+
+
+def test_the_command_names_every_study_and_data_set():
+    assert get_args(StudyName) == tuple(STUDIES)
+    assert get_args(Dataset) == DATASETS
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_row_is_a_run_that_makes_sense(name, table):
+    names = [row.name for row in STUDIES[name].rows]
+    assert len(set(names)) == len(names)
+    folders = set()
+    for row in STUDIES[name].rows:
+        settings = settings_of(row, Settings(4, **{**FAST, "epochs": 60}), table)
+        folders.add(folder_name(settings))
+        for numbers in row.paper.values():
+            assert all(0 < value < 100 for value in numbers)
+            assert min(numbers[1:]) <= numbers[0] <= max(numbers[1:])  # All lies between Old and New
+        for clean, overall in row.paper_anchors.values():
+            assert 0 < clean <= overall
+    assert len(folders) == len(names)  # no two rows are the same run
+
+
+def test_rows_that_follow_the_data(table):
+    base = Settings(4, **{**FAST, "epochs": 60})
+    eta = {row.name: settings_of(row, base, table).anchors_per_class for row in STUDIES["eta"].rows}
+    assert eta == {"0.25": 1.0, "0.5": 1.5, "1": 3.0, "1.5": 4.5}  # three labelled images per class; at least one
+    alpha = {row.name: settings_of(row, base, table).alpha for row in STUDIES["alpha"].rows}
+    assert alpha == {"1": 1, "5": 2, "10": 3, "20": 6, "30": 9}
+
+
+def test_a_first_training_is_shared_where_it_is_the_same(table):
+    base = Settings(4, **FAST)
+    rows = {row.name: settings_of(row, base, table) for name in ("components", "beta") for row in STUDIES[name].rows}
+    assert folder_name(first_training(rows["+ LSP + DAS (ours)"])) == folder_name(rows["+ LSP"])
+    assert folder_name(first_training(rows["+ DAS"])) == folder_name(rows["SimGCD"])
+    assert folder_name(first_training(rows["0.3"])) == folder_name(rows["+ LSP"])
+    assert first_training(rows["+ LSP"]) is None
+
+
+def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypatch):
+    arguments = ("components", "folder", folder[0], Settings(0, **FAST))
+    options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
+    done = []
+    discover = study_module.discover_table
+
+    def interrupted(table, settings, run, **rest):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(settings)
+        return discover(table, settings, run, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_module, "discover_table", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            study(*arguments, **options)
+    text = study(*arguments, **options)
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 4  # two first trainings serve two runs each
+    for name in ("SimGCD", "+ LSP", "+ DAS", "+ LSP + DAS (ours)"):
+        assert f"| {name} | " in text
+    with open(tmp_path / "out" / "components.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["row"] for line in lines] == [row.name for row in STUDIES["components"].rows]
+    assert (tmp_path / "out" / "components.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "out" / "components.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(study_module, "discover_table", None)  # nothing is left to run
+    assert study(*arguments, **options) == text
+    study("anchors", *arguments[1:], **options)  # another table of the same runs
+
+
+def test_the_papers_numbers_stand_beside_ours():
+    rows = (Row("DAS", {}, {"cub": (69.0, 69.1, 68.9)}, {"cub": (1140, 1443)}), Row("none", {}))
+    metrics = {"all": 0.5, "old": 0.25, "new": 0.75}
+    results = [Result("DAS", seed, {**metrics, "all": 0.5 + seed / 10}, 30, 40, 12.0) for seed in (0, 1)]
+    text = markdown(Study("title", rows, anchors=True), "cub", [*results, Result("none", 0, metrics, None, None, 3.0)])
+    ours = "| DAS | 55.0 ± 5.0 | 25.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0 % of 40 | 12 |"
+    assert f"{ours} 69.0 | 69.1 | 68.9 | 79 % of 1443 |" in text
+    assert "| none | 50.0 ± 0.0 | 25.0 ± 0.0 | 75.0 ± 0.0 | - | 3 | - | - | - | - |" in text
