@@ -169,12 +169,12 @@ def spectral_density(
 
     >>> h = torch.tensor([1.0, 1.0, 5.0])
     >>> density = spectral_density(lambda v: h * v, 3, steps=3, samples=1, seed=0)
-    >>> density.nodes.round(4).tolist(), round(density.weights.sum(), 6)
+    >>> density.nodes.round(4).tolist(), round(float(density.weights.sum()), 6)
     ([1.0, 5.0], 1.0)
     """
     if min(dim, steps, samples) < 1 or (keep is not None and keep < 2):
         raise ValueError("expected at least one dimension, step and sample, and at least two vectors to keep")
-    if keep is None:
+    if keep is None or keep >= dim:
         steps = min(steps, dim)  # then nothing is left to find
     runs = []
     for sample in range(samples):

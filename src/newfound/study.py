@@ -256,7 +256,7 @@ def draw(chosen: Study, dataset: str, results: Sequence[Result], path: Path) -> 
     axes.set_ylabel("accuracy, %")
     axes.set_title(f"{chosen.title}: {dataset}", fontsize=10)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.28))
+    figure.legend(frameon=False, ncols=3, fontsize=8, loc="outside lower center")
     for ending in (".pdf", ".png"):
         with write_atomically(path.with_suffix(ending), "wb") as file:
             figure.savefig(file, format=ending[1:], dpi=160)
