@@ -12,7 +12,7 @@ import io
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -124,8 +124,7 @@ class Runner:
         run = RunFolder(self._folder / folder_name(settings))
         metrics = json.loads((run.path / "metrics.json").read_text("utf-8"))
         anchors = run.anchors()[-1] if run.anchors() else {}
-        seconds = sum(line["seconds"] for line in run.log())
-        return Result(row, settings.seed, metrics, anchors.get("clean"), anchors.get("overall"), seconds)
+        return Result(row, settings.seed, metrics, anchors.get("clean"), anchors.get("overall"), _seconds(run.log()))
 
     def _is_done(self, settings: Settings) -> bool:
         return (self._folder / folder_name(settings) / "metrics.json").exists()
@@ -146,6 +145,12 @@ class Runner:
             return ""
         seconds = statistics.mean(self._pace) * sum(map(_work, self._left.values()))
         return f", about {timedelta(seconds=round(seconds))}"
+
+
+def _seconds(log: Sequence[Mapping[str, Any]]) -> float:
+    """Of training: the median epoch of each stage, so that a pause or other work on the machine does not count."""
+    stages = [[line["seconds"] for line in log if line["stage"] == stage] for stage in (1, 2)]
+    return float(sum(len(seconds) * statistics.median(seconds) for seconds in stages if seconds))
 
 
 def _open(settings: Settings) -> Settings:
