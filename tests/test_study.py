@@ -4,6 +4,7 @@ import csv
 import json
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from newfound import study as study_module
@@ -11,6 +12,7 @@ from newfound.cli import Dataset, StudyName
 from newfound.config import Settings
 from newfound.datasets import DATASETS, load_benchmark
 from newfound.datasets.table import table_of
+from newfound.figures import FIGURES, tsne
 from newfound.studies import STUDIES, Row, Study
 from newfound.study import Result, first_training, folder_name, markdown, settings_of, study
 from pictures import COLOURS, picture
@@ -35,7 +37,7 @@ def table(folder):
 
 
 def test_the_command_names_every_study_and_data_set():
-    assert get_args(StudyName) == tuple(STUDIES)
+    assert get_args(StudyName) == (*STUDIES, *FIGURES)
     assert get_args(Dataset) == DATASETS
 
 
@@ -100,6 +102,21 @@ def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypat
     monkeypatch.setattr(study_module, "discover_table", None)  # nothing is left to run
     assert study(*arguments, **options) == text
     study("anchors", *arguments[1:], **options)  # another table of the same runs
+    text = study("tsne", *arguments[1:], **options)
+    assert "| SimGCD | " in text
+    for name in ("tsne.pdf", "tsne.png", "tsne-all.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 1000
+
+
+def test_neighbours_stay_together_in_two_dimensions():
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(3, 16))
+    features = np.repeat(centres, 20, axis=0) + 0.1 * random.normal(size=(60, 16))
+    places = tsne(features.astype(np.float32))
+    assert np.array_equal(places, tsne(features.astype(np.float32)))
+    middles = np.array([places[20 * k : 20 * k + 20].mean(axis=0) for k in range(3)])
+    nearest = np.linalg.norm(places[:, None] - middles, axis=2).argmin(axis=1)
+    assert np.array_equal(nearest, np.repeat([0, 1, 2], 20))
 
 
 def test_the_papers_numbers_stand_beside_ours():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
 StudyName = Literal["components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "blocks", "backbone",
-                    "anchors", "hard-labels"]  # fmt: skip
+                    "anchors", "hard-labels", "tsne"]  # fmt: skip
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -108,7 +108,8 @@ class Study:
 
     name: Annotated[StudyName, tyro.conf.Positional]
     """components: LSP and DAS. strategy, selection: how and which anchors are chosen. beta, eta, alpha, k, rho: sweeps.
-    blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle."""
+    blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the
+    features in two dimensions."""
     dataset: Dataset
     """As in newfound bench."""
     root: Path

@@ -23,7 +23,7 @@ from newfound.config import FULL_EPOCHS, Settings, to_toml
 from newfound.datasets import load_benchmark
 from newfound.datasets.table import table_of, truth_of
 from newfound.discovery import discover_table
-from newfound.errors import UserError
+from newfound.figures import FIGURES, new_canvas, save
 from newfound.images import ImageTable
 from newfound.presets import PRESETS
 from newfound.run_folder import RunFolder
@@ -62,9 +62,12 @@ def study(
     out: Path | None = None,
     screen: Screen | None = None,
 ) -> str:
-    """Run what is not run yet, and write NAME.md, NAME.csv, NAME.pdf and NAME.png to ``out``; the table."""
+    """Run what is not run yet, and write NAME.md, NAME.pdf and NAME.png to ``out``, and NAME.csv for a table; the text.
+
+    A figure shows one run of each kind, with the first of the seeds.
+    """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-study-{dataset}")
-    chosen = STUDIES[name]
+    chosen = STUDIES[name] if name in STUDIES else FIGURES[name]
     benchmark = load_benchmark(dataset, root, lists=lists)
     with screen.track("reading images", len(benchmark)) as progress:
         table = table_of(benchmark, root, lambda done, total: progress.update(done, total=total))
@@ -74,15 +77,20 @@ def study(
         preset=settings.preset or (dataset if dataset in PRESETS else None),  # type: ignore[arg-type]
     )
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)
-    plan = [(row, seed, settings_of(row, replace(base, seed=seed), table)) for row in chosen.rows for seed in seeds]
-    runner.announce([settings for _, _, settings in plan])
-    results = [runner.result(row.name, settings) for row, _, settings in plan]
-    text = markdown(chosen, dataset, results)
+    seeds = seeds if isinstance(chosen, Study) else seeds[:1]
+    plan = [(row, settings_of(row, replace(base, seed=seed), table)) for row in chosen.rows for seed in seeds]
+    runner.announce([settings for _, settings in plan])
+    results = [runner.result(row.name, settings) for row, settings in plan]
+    if isinstance(chosen, Study):
+        text = markdown(chosen, dataset, results)
+        with write_atomically(out / f"{name}.csv") as file:
+            file.write(as_csv(results))
+        draw(chosen, dataset, results, out / name)
+    else:
+        runs = {row.name: out / "runs" / folder_name(settings) for row, settings in plan}
+        text = f"## {chosen.title}: {dataset}\n\nSeed {seeds[0]}.\n\n" + chosen.draw(runs, benchmark, out / name)
     with write_atomically(out / f"{name}.md") as file:
         file.write(text)
-    with write_atomically(out / f"{name}.csv") as file:
-        file.write(as_csv(results))
-    draw(chosen, dataset, results, out / name)
     return text
 
 
@@ -238,12 +246,8 @@ def as_csv(results: Sequence[Result]) -> str:
 
 def draw(chosen: Study, dataset: str, results: Sequence[Result], path: Path) -> None:
     """All, Old and New of each row, as PDF and PNG."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError("figures need matplotlib: pip install 'newfound[study]'. The table is written.") from error
     colours = {"all": "#000000", "old": "#0072B2", "new": "#D55E00"}  # told apart by colour-blind eyes, and in print
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = new_canvas(6.4, 3.6)
     axes = figure.subplots()
     names = [row.name for row in chosen.rows]
     for offset, (group, colour) in enumerate(colours.items()):
@@ -262,9 +266,7 @@ def draw(chosen: Study, dataset: str, results: Sequence[Result], path: Path) -> 
     axes.set_title(f"{chosen.title}: {dataset}", fontsize=10)
     axes.grid(axis="y", alpha=0.3)
     figure.legend(frameon=False, ncols=3, fontsize=8, loc="outside lower center")
-    for ending in (".pdf", ".png"):
-        with write_atomically(path.with_suffix(ending), "wb") as file:
-            figure.savefig(file, format=ending[1:], dpi=160)
+    save(figure, path)
 
 
 def _wrapped(name: str) -> str:
