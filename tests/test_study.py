@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from newfound import figures
 from newfound import study as study_module
 from newfound.cli import Dataset, StudyName
 from newfound.config import Settings
@@ -104,7 +105,14 @@ def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypat
     study("anchors", *arguments[1:], **options)  # another table of the same runs
     text = study("tsne", *arguments[1:], **options)
     assert "| SimGCD | " in text
-    for name in ("tsne.pdf", "tsne.png", "tsne-all.png"):
+    monkeypatch.setattr(figures, "HESSIAN", {"steps": 3, "samples": 1, "trace_samples": 2})
+    text = study("hessian", *arguments[1:], **options)
+    assert "| SimGCD + DAS | " in text
+    kept = list((tmp_path / "out" / "runs").glob("*/hessian.json"))
+    assert len(kept) == 2
+    monkeypatch.setattr(figures, "hessian_spectrum", None)  # not computed again
+    assert study("hessian", *arguments[1:], **options) == text
+    for name in ("tsne.pdf", "tsne.png", "tsne-all.png", "hessian.pdf", "hessian.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
 StudyName = Literal["components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "blocks", "backbone",
-                    "anchors", "hard-labels", "tsne"]  # fmt: skip
+                    "anchors", "hard-labels", "tsne", "hessian"]  # fmt: skip
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -109,7 +109,7 @@ class Study:
     name: Annotated[StudyName, tyro.conf.Positional]
     """components: LSP and DAS. strategy, selection: how and which anchors are chosen. beta, eta, alpha, k, rho: sweeps.
     blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the
-    features in two dimensions."""
+    features in two dimensions. hessian: how flat the loss is, without and with LSP."""
     dataset: Dataset
     """As in newfound bench."""
     root: Path

@@ -104,7 +104,7 @@ def discover_table(
         fingerprints["oracle"] = referee.fingerprint
     run.check_same_run(settings, fingerprints)
     earlier, taken = _earlier_run(run, settings, fingerprints, screen)
-    source = _source(table, backbone, settings, screen)
+    source = open_source(table, backbone, settings, screen)
 
     with run.begun(settings, _provenance(table, labels, fingerprints, taken)):
         _write_skipped(run, table, screen)
@@ -208,7 +208,8 @@ def _write_skipped(run: RunFolder, table: ImageTable, screen: Screen) -> None:
         screen.warn(f"{len(table.skipped)} files are not used; each with its reason in {run.path / 'skipped.csv'}")
 
 
-def _source(table: ImageTable, backbone: Backbone, settings: Settings, screen: Screen) -> Source:
+def open_source(table: ImageTable, backbone: Backbone, settings: Settings, screen: Screen) -> Source:
+    """Where training takes its views from: the bank, built where need be, or the images themselves."""
     if settings.views == "fresh":
         return FreshViews(table, backbone)
     folder = settings.bank_dir or default_bank_folder()

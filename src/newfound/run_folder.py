@@ -126,7 +126,7 @@ class RunFolder:
             self._forget(stage, 0)
             return None
         tensors, metadata = _load_tensors(path)
-        model.load_state_dict({name[len("model.") :]: t for name, t in tensors.items() if name.startswith("model.")})
+        _load_weights(model, tensors)
         for name, parameter in model.named_parameters():
             if f"momentum.{name}" in tensors:
                 momentum = tensors[f"momentum.{name}"].to(parameter.device)
@@ -135,9 +135,18 @@ class RunFolder:
         self._forget(stage, checkpoint.epoch)
         return checkpoint
 
+    def load_model(self, model: nn.Module) -> None:
+        """The weights of the last stage, as far as it has come."""
+        stage = 2 if self._checkpoint(2).exists() else 1
+        _load_weights(model, _load_tensors(self._checkpoint(stage))[0])
+
     def epochs_done(self, stage: int) -> int:
         """How far the stage has come."""
         return int(self._state(stage)["epoch"]) if self._checkpoint(stage).exists() else 0
+
+    def settings(self) -> Settings:
+        """What the run was begun with."""
+        return from_toml(self._config.read_text("utf-8"), self._config)[0]
 
     def _state(self, stage: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(_load_metadata(self._checkpoint(stage))["state"])
@@ -263,6 +272,10 @@ def _load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     metadata = _load_metadata(path)
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 - not a dict
+
+
+def _load_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    model.load_state_dict({name[len("model.") :]: t for name, t in tensors.items() if name.startswith("model.")})
 
 
 def _load_metadata(path: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from newfound.config import FULL_EPOCHS, Settings, to_toml
 from newfound.datasets import load_benchmark
 from newfound.datasets.table import table_of, truth_of
 from newfound.discovery import discover_table
-from newfound.figures import FIGURES, new_canvas, save
+from newfound.figures import FIGURES, Ground, new_canvas, save
 from newfound.images import ImageTable
 from newfound.presets import PRESETS
 from newfound.run_folder import RunFolder
@@ -87,8 +87,9 @@ def study(
             file.write(as_csv(results))
         draw(chosen, dataset, results, out / name)
     else:
-        runs = {row.name: out / "runs" / folder_name(settings) for row, settings in plan}
-        text = f"## {chosen.title}: {dataset}\n\nSeed {seeds[0]}.\n\n" + chosen.draw(runs, benchmark, out / name)
+        runs = {row.name: RunFolder(out / "runs" / folder_name(settings)) for row, settings in plan}
+        text = f"## {chosen.title}: {dataset}\n\nSeed {seeds[0]}.\n\n"
+        text += chosen.draw(Ground(benchmark, table, screen), runs, out / name)
     with write_atomically(out / f"{name}.md") as file:
         file.write(text)
     return text
