@@ -133,7 +133,7 @@ class Study:
             screen=screen,
         )  # fmt: skip
         screen.say(text)
-        screen.say(f"written to {out}: {self.name}.md, .csv, .pdf, .png")
+        screen.say(f"written to {out}: {self.name}.md, its figure as PDF and PNG, and the runs")
 
 
 @dataclass(frozen=True)
