@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -29,3 +30,13 @@ def write_folder(root: Path, known=("red", "green"), new=("blue", "yellow"), eac
             truth.append(f"{file},{colour}")
     (root / "truth.csv").write_text("\n".join(truth) + "\n")
     return images, root / "truth.csv"
+
+
+def write_class_folders(root: Path) -> tuple[Path, Path]:
+    """A benchmark of one's own: a folder per class, and the list of known and new ones."""
+    for colour in COLOURS:
+        (root / "colours" / colour).mkdir(parents=True)
+        for i in range(6):
+            picture(colour, i).save(root / "colours" / colour / f"{i}.png")
+    (root / "lists.json").write_text(json.dumps({"known": ["red", "green"], "new": ["yellow", "blue"]}))
+    return root / "colours", root / "lists.json"

@@ -10,20 +10,14 @@ from newfound.config import Settings
 from newfound.datasets import load_benchmark
 from newfound.datasets.table import table_of, truth_of
 from newfound.errors import UserError
-from pictures import COLOURS, picture
+from pictures import write_class_folders
 
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for colour in COLOURS:
-        (tmp_path / "colours" / colour).mkdir(parents=True)
-        for i in range(6):
-            picture(colour, i).save(tmp_path / "colours" / colour / f"{i}.png")
-    lists = tmp_path / "lists.json"
-    lists.write_text(json.dumps({"known": ["red", "green"], "new": ["yellow", "blue"]}))
-    return tmp_path / "colours", lists
+    return write_class_folders(tmp_path)
 
 
 def test_training_sees_labels_and_scoring_the_truth(folder):

@@ -1,7 +1,6 @@
 """A table of the paper on a small folder; and what its rows mean."""
 
 import csv
-import json
 from typing import get_args
 
 import numpy as np
@@ -16,20 +15,14 @@ from newfound.datasets.table import table_of
 from newfound.figures import FIGURES, tsne
 from newfound.studies import STUDIES, Row, Study
 from newfound.study import Result, first_training, folder_name, markdown, settings_of, study
-from pictures import COLOURS, picture
+from pictures import write_class_folders
 
 FAST = {"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 8}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for colour in COLOURS:
-        (tmp_path / "colours" / colour).mkdir(parents=True)
-        for i in range(6):
-            picture(colour, i).save(tmp_path / "colours" / colour / f"{i}.png")
-    lists = tmp_path / "lists.json"
-    lists.write_text(json.dumps({"known": ["red", "green"], "new": ["yellow", "blue"]}))
-    return tmp_path / "colours", lists
+    return write_class_folders(tmp_path)
 
 
 @pytest.fixture

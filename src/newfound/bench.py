@@ -11,8 +11,8 @@ from typing import Any
 
 from newfound.atomic import write_atomically
 from newfound.config import Settings
-from newfound.datasets import load_benchmark
-from newfound.datasets.table import table_of, truth_of
+from newfound.datasets import Benchmark, load_benchmark
+from newfound.datasets.table import BenchmarkTable, table_of, truth_of
 from newfound.discovery import discover_table
 from newfound.errors import UserError
 from newfound.presets import PRESETS
@@ -43,16 +43,7 @@ def bench(
     has mean and standard deviation over seeds of the last epoch.
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-bench-{dataset}")
-    if not seeds:
-        raise UserError("--seeds needs at least one number")
-    benchmark = load_benchmark(dataset, root, lists=lists)
-    with screen.track("reading images", len(benchmark)) as progress:
-        table = table_of(benchmark, root, lambda done, total: progress.update(done, total=total))
-    settings = replace(
-        settings,
-        classes=settings.classes or len(benchmark.known) + len(benchmark.new),
-        preset=settings.preset or (dataset if dataset in PRESETS else None),  # type: ignore[arg-type]
-    )
+    benchmark, table, settings = prepare(dataset, root, lists, settings, seeds, screen)
     screen.say(
         f"{benchmark.name}: {len(table):,} training images, {table.n_labelled:,} labelled in {len(benchmark.known)} "
         f"known classes, {len(table) - table.n_labelled:,} to sort, {len(benchmark.new)} new classes"
@@ -71,6 +62,23 @@ def bench(
     with write_atomically(out / "report.md") as file:
         file.write(markdown(report))
     return report
+
+
+def prepare(
+    dataset: str, root: Path, lists: Path | None, settings: Settings, seeds: Sequence[int], screen: Screen
+) -> tuple[Benchmark, BenchmarkTable, Settings]:
+    """The data set, looked through, and the settings with its number of classes and its preset where none is given."""
+    if not seeds:
+        raise UserError("--seeds needs at least one number")
+    benchmark = load_benchmark(dataset, root, lists=lists)
+    with screen.track("reading images", len(benchmark)) as progress:
+        table = table_of(benchmark, root, lambda done, total: progress.update(done, total=total))
+    settings = replace(
+        settings,
+        classes=settings.classes or len(benchmark.known) + len(benchmark.new),
+        preset=settings.preset or (dataset if dataset in PRESETS else None),  # type: ignore[arg-type]
+    )
+    return benchmark, table, settings
 
 
 def summary(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ else:
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
 RHO = 0.05  # the paper's, "for all stages"
+# What has a meaning only where there are anchors
+OF_ANCHORS = ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors", "stage1")
 
 # How an option that may be left out reads in --help
 UNSET_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
@@ -180,8 +182,7 @@ class Settings:
 
     def _check_method(self) -> None:
         """Whoever asks for anchors of some kind should not be given a method without any."""
-        for name in ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors",
-                     "stage1"):  # fmt: skip
+        for name in OF_ANCHORS:
             if self.method != "sdas" and getattr(self, name) != Settings.__dataclass_fields__[name].default:
                 raise UserError(f"--{name.replace('_', '-')} needs --method sdas: {self.method} has no anchors")
 

@@ -17,7 +17,7 @@ from newfound.assign import Assignment, assign, write_assignment
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
-from newfound.config import QUICK_EPOCHS, Settings, resolve_device
+from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
@@ -174,8 +174,7 @@ def _earlier_run(
         return None, {}
     earlier = RunFolder(settings.stage1)
     theirs = earlier.check_serves(settings, fingerprints)
-    not_of_stage1 = {"method", "preset", "weights", "bank_dir", "stage1", "alpha", "beta", "k", "strategy", "selection",
-                     "anchors_per_class", "oracle_clean_anchors"}  # fmt: skip
+    not_of_stage1 = {"method", "preset", "weights", "bank_dir", *OF_ANCHORS}
     other = {
         name: value
         for name, value in vars(theirs).items()

@@ -19,19 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from newfound.atomic import write_atomically
-from newfound.config import FULL_EPOCHS, Settings, to_toml
-from newfound.datasets import load_benchmark
-from newfound.datasets.table import table_of, truth_of
+from newfound.bench import prepare
+from newfound.config import FULL_EPOCHS, OF_ANCHORS, Settings, to_toml
+from newfound.datasets.table import truth_of
 from newfound.discovery import discover_table
 from newfound.figures import FIGURES, Ground, new_canvas, save
 from newfound.images import ImageTable
-from newfound.presets import PRESETS
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.studies import STUDIES, Row, Study
 from newfound.truth import Truth
 
-OF_ANCHORS = ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors", "stage1")
 GROUPS = ("all", "old", "new")
 
 
@@ -68,14 +66,7 @@ def study(
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-study-{dataset}")
     chosen = STUDIES[name] if name in STUDIES else FIGURES[name]
-    benchmark = load_benchmark(dataset, root, lists=lists)
-    with screen.track("reading images", len(benchmark)) as progress:
-        table = table_of(benchmark, root, lambda done, total: progress.update(done, total=total))
-    base = replace(
-        settings,
-        classes=settings.classes or len(benchmark.known) + len(benchmark.new),
-        preset=settings.preset or (dataset if dataset in PRESETS else None),  # type: ignore[arg-type]
-    )
+    benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)
     seeds = seeds if isinstance(chosen, Study) else seeds[:1]
     plan = [(row, settings_of(row, replace(base, seed=seed), table)) for row in chosen.rows for seed in seeds]
@@ -83,16 +74,20 @@ def study(
     results = [runner.result(row.name, settings) for row, settings in plan]
     if isinstance(chosen, Study):
         text = markdown(chosen, dataset, results)
-        with write_atomically(out / f"{name}.csv") as file:
-            file.write(as_csv(results))
+        _write(out / f"{name}.csv", as_csv(results))
+        _write(out / f"{name}.md", text)  # before the figure, which may lack its library
         draw(chosen, dataset, results, out / name)
     else:
         runs = {row.name: RunFolder(out / "runs" / folder_name(settings)) for row, settings in plan}
         text = f"## {chosen.title}: {dataset}\n\nSeed {seeds[0]}.\n\n"
         text += chosen.draw(Ground(benchmark, table, screen), runs, out / name)
-    with write_atomically(out / f"{name}.md") as file:
-        file.write(text)
+        _write(out / f"{name}.md", text)
     return text
+
+
+def _write(path: Path, text: str) -> None:
+    with write_atomically(path) as file:
+        file.write(text)
 
 
 def settings_of(row: Row, base: Settings, table: ImageTable) -> Settings:
