@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -96,10 +96,12 @@ def test_the_sharpness_penalty_belongs_to_the_method():
         ({"anchors_per_class": 0.2}, "--anchors-per-class must be at least 1"),
         ({"rho": -1.0}, "--rho must be 0 or more"),
         ({"precision": "float16"}, "--precision float16 is for a GPU"),
-        ({"oracle_clean_anchors": True, "method": "simgcd"}, "needs --method sdas"),
-        ({"alpha": 3, "method": "simgcd"}, "--alpha needs --method sdas"),
-        ({"selection": "max-prob", "method": "simgcd"}, "--selection needs --method sdas"),
-        ({"stage1": Path("run"), "method": "simgcd"}, "--stage1 needs --method sdas"),
+        ({"oracle_clean_anchors": True, "method": "simgcd"}, "nothing to --method simgcd: it has no anchors"),
+        ({"alpha": 3, "method": "simgcd"}, "--alpha means nothing to --method simgcd"),
+        ({"selection": "max-prob", "method": "simgcd"}, "--selection means nothing to --method simgcd"),
+        ({"stage1": Path("run"), "method": "simgcd"}, "--stage1 means nothing to --method simgcd"),
+        ({"start": "random", "method": "gcd"}, "--start means nothing to --method gcd: it trains no classifier"),
+        ({"epochs": 5, "method": "kmeans"}, "--epochs means nothing to --method kmeans: it trains nothing"),
         ({"stage1": Path("run"), "strategy": "without-pretrain"}, "--stage1 needs a --strategy"),
         ({"strategy": "without-pretrain", "warmup_epochs": 60}, "only 60 epochs"),
         ({"classes": 3}, "4 classes are known"),
@@ -137,3 +139,16 @@ def test_settings_without_sense_are_named(changes, message):
 def test_a_file_that_is_not_ours_is_named(text, message):
     with pytest.raises(UserError, match=message):
         from_toml(text, Path("config.toml"))
+
+
+def test_settings_that_mean_nothing_to_the_method_can_be_dropped():
+    everything = Settings(10, beta=0.3, start="random", epochs=5, rho=0.1, seed=3)
+    for method, kept in (
+        ("sdas", {"beta": 0.3, "start": "random", "epochs": 5, "rho": 0.1}),
+        ("simgcd", {"beta": None, "start": "random", "epochs": 5, "rho": 0.1}),
+        ("gcd", {"beta": None, "start": None, "epochs": 5, "rho": 0.1}),
+        ("kmeans", {"beta": None, "start": None, "epochs": None, "rho": None}),
+    ):
+        chosen = replace(everything, method=method).stripped()
+        assert chosen == replace(everything, method=method, **kept)
+        chosen.resolved(5, 999, 10.0)  # and it is accepted

@@ -427,7 +427,7 @@ class Batches(nn.Module):
             m.projector(features),
             m.classifier(features),
             self.labels[i],
-            teacher_temperature=m.teacher_temperature(5),
+            **m.schedule(5),
             entropy_weight=m.settings.entropy_weight,
         )["total"]
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from newfound.heads import CosineClassifier
-from newfound.methods.kmeans import kmeans_clusters
+from newfound.methods.kmeans import kmeans
 from newfound.start import ROW_LENGTH, start_at_clusters
 
 
@@ -20,7 +20,7 @@ def test_every_group_gets_a_class_of_its_own_and_known_ones_the_right_one():
     features, truth = groups(6)
     labels = np.where((truth < 3) & (np.arange(len(truth)) % 2 == 0), truth, -1)
     classifier = CosineClassifier(16, 6)
-    start_at_clusters(classifier, features, kmeans_clusters(features, 6, 0), labels)
+    start_at_clusters(classifier, features, kmeans(features, 6, 0).clusters, labels)
     predicted = classifier(torch.from_numpy(features)).argmax(dim=1).numpy()
     assert (predicted[truth < 3] == truth[truth < 3]).all()
     assert len({(t, p) for t, p in zip(truth, predicted, strict=True)}) == 6
@@ -52,6 +52,6 @@ def test_any_clusters_and_labels_give_finite_directions(seed, n_classes, n_known
 
 def test_kmeans_is_repeatable_and_copes_with_copies():
     features, _ = groups(5)
-    assert np.array_equal(kmeans_clusters(features, 5, 3), kmeans_clusters(features, 5, 3))
+    assert np.array_equal(kmeans(features, 5, 3).clusters, kmeans(features, 5, 3).clusters)
     copies = np.ones((10, 4), dtype=np.float32)
-    assert set(kmeans_clusters(copies, 3, 0)) <= {0, 1, 2}
+    assert set(kmeans(copies, 3, 0).clusters) <= {0, 1, 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -81,7 +82,7 @@ def new_names(known: tuple[str, ...], count: int) -> tuple[str, ...]:
 
 def _nearest(directions: Tensor) -> NDArray[np.int64]:
     unit = directions.detach().cpu().double()
-    unit = unit / unit.norm(dim=1, keepdim=True)
+    unit = torch.nn.functional.normalize(unit, dim=1)  # a class without any direction is near to none
     cosines = (unit @ unit.T).fill_diagonal_(-2.0)
     return np.asarray(cosines.argmax(dim=1), dtype=np.int64)
 

@@ -23,8 +23,17 @@ else:
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
 RHO = 0.05  # the paper's, "for all stages"
-# What has a meaning only where there are anchors
+# What has a meaning only where there are anchors, where a classifier is trained, where anything is trained
 OF_ANCHORS = ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors", "stage1")
+OF_CLASSIFIER = ("start", "entropy_weight", "teacher_temperature_start", "teacher_temperature", "warmup_epochs")
+OF_TRAINING = ("epochs", "learning_rate", "momentum", "weight_decay", "rho", "supervised_weight",
+               "info_nce_temperature", "sup_con_temperature", "precision")  # fmt: skip
+MEANINGLESS: dict[str, dict[str, tuple[str, ...]]] = {
+    "sdas": {},
+    "simgcd": {"it has no anchors": OF_ANCHORS},
+    "gcd": {"it has no anchors": OF_ANCHORS, "it trains no classifier": OF_CLASSIFIER},
+    "kmeans": {"it has no anchors": OF_ANCHORS, "it trains nothing": (*OF_CLASSIFIER, *OF_TRAINING)},
+}
 
 # How an option that may be left out reads in --help
 UNSET_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
@@ -40,9 +49,10 @@ class Settings:
 
     classes: int
     """How many classes there are in all: the known ones and those to discover."""
-    method: Literal["sdas", "simgcd"] = "sdas"
+    method: Literal["sdas", "simgcd", "gcd", "kmeans"] = "sdas"
     """sdas: the paper's method. A first training shows the clusters; a second, fresh one has anchors, images that stand
-    as labelled for a new class and are chosen again after each epoch. simgcd: one training without anchors."""
+    as labelled for a new class and are chosen again after each epoch. simgcd: one training without anchors. gcd: one
+    training of the features, then semi-supervised k-means. kmeans: on the frozen features; nothing is trained."""
     preset: Annotated[Preset | None, UNSET_PRESET] = None
     """Values for a kind of data, or for a data set as published: --alpha, --beta, and for data sets --entropy-weight
     and --start. Unset: fine-grained below 100 images per class, else generic."""
@@ -78,7 +88,7 @@ class Settings:
     """Not on biases and other 1-D tensors."""
     rho: Annotated[float | None, UNSET_NUMBER] = None
     """Radius of the loss sharpness penalty (LSP); 0: none, which halves the time. Unset: 0.05 for sdas as published, 0
-    for simgcd."""
+    for the others."""
     strategy: Literal["dynamic", "fixed", "without-pretrain"] = "dynamic"
     """When anchors are chosen. dynamic: after each epoch (DAS). fixed: once, after the first training.
     without-pretrain: one training only, with anchors once --warmup-epochs are over."""
@@ -182,9 +192,19 @@ class Settings:
 
     def _check_method(self) -> None:
         """Whoever asks for anchors of some kind should not be given a method without any."""
-        for name in OF_ANCHORS:
-            if self.method != "sdas" and getattr(self, name) != Settings.__dataclass_fields__[name].default:
-                raise UserError(f"--{name.replace('_', '-')} needs --method sdas: {self.method} has no anchors")
+        for why, names in MEANINGLESS[self.method].items():
+            for name in names:
+                if getattr(self, name) != _default(name):
+                    raise UserError(f"--{name.replace('_', '-')} means nothing to --method {self.method}: {why}")
+
+    def stripped(self) -> Settings:
+        """The same without settings that mean nothing to the method."""
+        names = [name for names in MEANINGLESS[self.method].values() for name in names]
+        return replace(self, **{name: _default(name) for name in names})
+
+
+def _default(name: str) -> Any:
+    return Settings.__dataclass_fields__[name].default
 
 
 def _require(name: str, value: object, holds: bool, what: str) -> None:

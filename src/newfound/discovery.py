@@ -20,17 +20,17 @@ from newfound.bank import default_bank_folder, open_bank
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
+from newfound.heads import NearestCentre
 from newfound.images import ImageTable, read_folder
-from newfound.methods import sdas, simgcd
-from newfound.methods.kmeans import kmeans_clusters
+from newfound.methods import gcd, kmeans, sdas, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Job, Prediction, Source, batches_of
+from newfound.train import Job, Source, Trained, batches_of
 from newfound.truth import Truth, read_truth, score
 
-METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit}
+METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit, "gcd": gcd.fit, "kmeans": kmeans.fit}
 ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 
 
@@ -112,22 +112,23 @@ def discover_table(
             run.take_stage1(earlier)
         targets, seen_names = table.seen_classes()
         frozen = features_of(new_model(backbone, source, settings).tail, source, settings)
-        clusters = kmeans_clusters(frozen, settings.classes, settings.seed)
+        grouping = kmeans.kmeans(frozen, settings.classes, settings.seed)
 
         def started_model() -> SimGCD:
             model = new_model(backbone, source, settings)
             if settings.start == "clusters":
-                start_at_clusters(model.classifier, frozen, clusters, targets)
+                start_at_clusters(model.classifier, frozen, grouping.clusters, targets)
             return model
 
-        trained = METHODS[settings.method](Job(source, targets, settings, run, screen, referee), started_model)
+        job = Job(source, targets, settings, run, screen, referee, grouping)
+        trained = METHODS[settings.method](job, started_model)
 
         anchors = (trained.labels >= 0) & (targets < 0)
         directions = trained.model.classifier.weight
         assignment = assign(trained.prediction, directions, anchors, seen_names, table.unseen_classes())
         write_assignment(run, table, assignment, oracle=settings.oracle_clean_anchors)
-        _write_model(run, trained.model, trained.prediction, backbone, assignment, settings)
-    found = Discovery(run.path, table, assignment, clusters, settings.oracle_clean_anchors)
+        _write_model(run, trained, backbone, assignment, settings)
+    found = Discovery(run.path, table, assignment, grouping.clusters, settings.oracle_clean_anchors)
     return found if referee is None else replace(found, metrics=found._score(referee))
 
 
@@ -155,7 +156,7 @@ def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[
 
 def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen: Screen) -> Settings:
     """Settings with nothing left open, and on screen what a person should know of them."""
-    if settings.epochs is None and resolve_device(settings.device) == "cpu":
+    if settings.epochs is None and settings.method != "kmeans" and resolve_device(settings.device) == "cpu":
         each = " in each training" if settings.stages == 2 else ""
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each} (--epochs 200 for the published length)")
     settings = settings.resolved(table.n_known, len(table), table.labelled_per_class)
@@ -233,13 +234,11 @@ def _provenance(
     return {name: content for name, content in sections.items() if content}
 
 
-def _write_model(
-    run: RunFolder, model: SimGCD, prediction: Prediction, backbone: Backbone, a: Assignment, settings: Settings
-) -> None:
+def _write_model(run: RunFolder, trained: Trained, backbone: Backbone, a: Assignment, settings: Settings) -> None:
     """What is needed to label other images: tail and classifier, and how pixels become their input."""
-    unit = torch.nn.functional.normalize(prediction.features, dim=1)
+    unit = torch.nn.functional.normalize(trained.prediction.features, dim=1)
     run.write_array("embeddings.npy", unit.numpy().astype(np.float16))
-    kept = {name: t for name, t in model.state_dict().items() if not name.startswith("projector.")}
+    kept = {name: t for name, t in trained.model.state_dict().items() if not name.startswith("projector.")}
     run.write_model(
         kept,
         {
@@ -249,6 +248,7 @@ def _write_model(
             "image_size": backbone.image_size,
             "pixel_mean": backbone.pixel_mean,
             "pixel_std": backbone.pixel_std,
+            "classifier": "nearest centre" if isinstance(trained.model.classifier, NearestCentre) else "cosine",
             "temperature": settings.student_temperature,
             "class_names": a.class_names,
             "known_classes": a.n_known,

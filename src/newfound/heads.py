@@ -1,4 +1,4 @@
-"""What stands on top of the feature: a projector for the contrastive parts, a cosine classifier for the classes."""
+"""What stands on top of the feature: a projector for the contrastive parts, a classifier for the classes."""
 
 from __future__ import annotations
 
@@ -35,6 +35,22 @@ class CosineClassifier(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+
+
+class NearestCentre(nn.Module):
+    """Logits over clusters of unit features: minus half the squared distance from each centre, plus a half.
+
+    The nearest centre has the largest one; between centres of length 1 they are cosines, as of ``CosineClassifier``.
+    """
+
+    weight: Tensor
+
+    def __init__(self, centres: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", centres)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features, dim=1), self.weight, (1 - self.weight.square().sum(dim=1)) / 2)
 
 
 def parameter_groups(*modules: nn.Module, weight_decay: float) -> list[dict[str, object]]:

@@ -53,6 +53,24 @@ def simgcd_losses(
     return parts
 
 
+def contrastive_losses(
+    projections: Tensor,
+    labels: Tensor,
+    *,
+    supervised_weight: float = 0.35,
+    info_nce_temperature: float = 1.0,
+    sup_con_temperature: float = 0.07,
+) -> dict[str, Tensor]:
+    """The two parts that need no classifier: what GCD learns features from."""
+    normalised = F.normalize(projections, dim=1)
+    parts = {
+        "info_nce": info_nce(normalised, info_nce_temperature),
+        "sup_con": sup_con(normalised, labels, sup_con_temperature),
+    }
+    parts["total"] = supervised_weight * parts["sup_con"] + (1 - supervised_weight) * parts["info_nce"]
+    return parts
+
+
 def cross_entropy(log_probabilities: Tensor, labels: Tensor) -> Tensor:
     """Mean over both views of the labelled images; 0 where there are none."""
     both_views = labels.repeat(2)  # 2B

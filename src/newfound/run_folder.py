@@ -182,6 +182,8 @@ class RunFolder:
         for section in ("data", "backbone"):
             if sections.get(section, {}).get("fingerprint") != fingerprints[section]:
                 differ.append(f"{FINGERPRINTED[section]} differ")
+        if earlier.method == "gcd":
+            differ.append("its method is gcd")
         if earlier.method == "sdas" and earlier.stages == 1:
             differ.append("its only training had anchors")
         if differ:

@@ -42,11 +42,13 @@ def semi_kmeans(
     max_iterations: int = 200,
     tolerance: float = 1e-4,
     initial_centres: ArrayLike | None = None,
+    on_start: Callable[[int], None] | None = None,
 ) -> SemiKMeans:
     """The best of several starts; k-means++ over the unlabelled samples draws the centres that no class gives.
 
     A start ends when the square of the centres' summed shifts is at most ``tolerance``. ``initial_centres`` (K×d, in
-    the order of the clusters) leaves nothing to chance, so there is one start only.
+    the order of the clusters) leaves nothing to chance, so there is one start only. ``on_start`` hears how many starts
+    are done.
 
     A new cluster that loses its last sample moves to the unlabelled sample that is farthest from its own centre. It
     stays empty, and where it is, only while every unlabelled sample lies exactly on a centre.
@@ -65,8 +67,12 @@ def semi_kmeans(
         return run(_checked_centres(initial_centres, samples))
     if samples.n_known == n_clusters:
         starts = 1  # nothing is drawn
-    draws = (np.random.default_rng([seed, STREAM, start]).random for start in range(int(starts)))
-    return min((run(_first_centres(samples, draw)) for draw in draws), key=lambda found: found.inertia)
+    found = []
+    for start in range(int(starts)):
+        found.append(run(_first_centres(samples, np.random.default_rng([seed, STREAM, start]).random)))
+        if on_start is not None:
+            on_start(start + 1)
+    return min(found, key=lambda one: one.inertia)
 
 
 @dataclass(frozen=True)

@@ -31,16 +31,18 @@ def start_at_clusters(
     features = normalize(features)
     n_known = int(labels.max()) + 1 if len(labels) else 0
     means = [features[labels == k].mean(axis=0) for k in range(n_known)]
-    means += [features[clusters == c].mean(axis=0) for c in _unclaimed(clusters, labels, n_known)]
+    means += [features[clusters == c].mean(axis=0) for c in claimed_clusters(clusters, labels, n_known)[1]]
     directions = normalize(np.stack(means[: len(classifier.weight)])) * ROW_LENGTH
     with torch.no_grad():
         classifier.weight[: len(directions)] = torch.from_numpy(directions)
 
 
-def _unclaimed(clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int) -> list[int]:
-    """Match known classes to clusters, so that most labelled images agree; the other clusters, in order."""
+def claimed_clusters(
+    clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int
+) -> tuple[dict[int, int], list[int]]:
+    """Match known classes to clusters, so that most labelled images agree: class to cluster; the others, in order."""
     counts = np.zeros((int(clusters.max()) + 1, n_known), dtype=np.int64)
     labelled = labels >= 0
     np.add.at(counts, (clusters[labelled], labels[labelled]), 1)
-    claimed, _ = linear_sum_assignment(counts, maximize=True)
-    return sorted(set(clusters.tolist()) - set(claimed.tolist()))
+    claimed, classes = (found.tolist() for found in linear_sum_assignment(counts, maximize=True))
+    return dict(sorted(zip(classes, claimed, strict=True))), sorted(set(clusters.tolist()) - set(claimed))

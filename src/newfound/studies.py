@@ -13,8 +13,8 @@ Numbers = tuple[float, float, float]  # All, Old, New
 
 SIMGCD = {"method": "simgcd", "rho": 0.0}
 LSP = {"method": "simgcd", "rho": 0.05}
-DAS = {"rho": 0.0}
-OURS = {"rho": 0.05}
+DAS = {"method": "sdas", "rho": 0.0}
+OURS = {"method": "sdas", "rho": 0.05}
 
 OURS_IN_PAPER: dict[str, Numbers] = {
     "cifar100": (83.7, 84.6, 82.0),

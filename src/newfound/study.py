@@ -13,14 +13,14 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from newfound.atomic import write_atomically
 from newfound.bench import prepare
-from newfound.config import FULL_EPOCHS, OF_ANCHORS, Settings, to_toml
+from newfound.config import FULL_EPOCHS, Settings, to_toml
 from newfound.datasets.table import truth_of
 from newfound.discovery import discover_table
 from newfound.figures import FIGURES, Ground, new_canvas, save
@@ -99,7 +99,7 @@ def settings_of(row: Row, base: Settings, table: ImageTable) -> Settings:
         changes[name] = max(1.0, share * getattr(decided, name))
     for name, epochs in row.of_200_epochs.items():
         changes[name] = max(1, round(epochs * min(1, decided.epochs / FULL_EPOCHS)))
-    return replace(base, **changes).resolved(table.n_known, len(table), table.labelled_per_class)
+    return replace(base, **changes).stripped().resolved(table.n_known, len(table), table.labelled_per_class)
 
 
 class Runner:
@@ -140,7 +140,7 @@ class Runner:
         self._screen.say(f"run {name}; {len(self._left)} left{self._time_left()}")
         run = RunFolder(self._folder / name)
         run.check_place(resume=True)
-        discover_table(self._table, _open(settings), run, referee=self._truth, screen=self._screen)
+        discover_table(self._table, settings.stripped(), run, referee=self._truth, screen=self._screen)
         self._left.pop(name, None)
         self._pace.append((time.perf_counter() - started) / _work(settings))
 
@@ -157,25 +157,15 @@ def _seconds(log: Sequence[Mapping[str, Any]]) -> float:
     return float(sum(len(seconds) * statistics.median(seconds) for seconds in stages if seconds))
 
 
-def _open(settings: Settings) -> Settings:
-    """Decided settings of a method without anchors name none."""
-    return _without_anchors(settings) if settings.method == "simgcd" else settings
-
-
 def _work(settings: Settings) -> float:
     """Epochs, doubled by the sharpness penalty; a first training is a run of its own."""
     assert settings.epochs is not None
-    return settings.epochs * (2 if settings.rho else 1)
+    return 1 if settings.method == "kmeans" else settings.epochs * (2 if settings.rho else 1)
 
 
 def first_training(settings: Settings) -> Settings | None:
     """The run whose training is exactly the first one of these settings, None if there is only one training."""
-    return replace(_without_anchors(settings), method="simgcd") if settings.stages == 2 else None
-
-
-def _without_anchors(settings: Settings) -> Settings:
-    defaults = {field.name: field.default for field in fields(Settings)}
-    return replace(settings, **{name: defaults[name] for name in OF_ANCHORS})  # type: ignore[arg-type]
+    return replace(settings, method="simgcd").stripped() if settings.stages == 2 else None
 
 
 def folder_name(settings: Settings) -> str:
@@ -184,7 +174,7 @@ def folder_name(settings: Settings) -> str:
     >>> folder_name(Settings(10, method="simgcd", rho=0.0, seed=3))[:10]
     'simgcd-s3-'
     """
-    plain = replace(_open(settings), weights=None, bank_dir=None, stage1=None, preset=None)
+    plain = replace(settings.stripped(), weights=None, bank_dir=None, stage1=None, preset=None)
     digest = hashlib.sha256(to_toml(plain).encode()).hexdigest()[:10]
     return f"{settings.method}-s{settings.seed}-{digest}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +28,8 @@ from newfound.screen import Screen, Tracker
 from newfound.sharpness import SharpnessAware
 
 if TYPE_CHECKING:
+    from newfound.methods.gcd import GCD
+    from newfound.methods.kmeans import Clusters, Grouping
     from newfound.methods.simgcd import SimGCD
 
 
@@ -85,6 +87,7 @@ class Job:
     run: RunFolder
     screen: Screen
     referee: Referee | None = None  # keeps the score where a truth was given; training learns nothing from it
+    grouping: Grouping | None = None  # k-means on the frozen features
 
     @property
     def n_known(self) -> int:
@@ -108,15 +111,24 @@ class Anchoring(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    model: SimGCD
+    model: SimGCD | GCD | Clusters
     prediction: Prediction  # after the last epoch
     labels: NDArray[np.int64]  # what the last epoch was trained with
 
 
 def train(
-    job: Job, model: SimGCD, progress: Progress, *, stage: int = 1, anchoring: Anchoring | None = None
+    job: Job,
+    model: SimGCD | GCD,
+    progress: Progress,
+    *,
+    stage: int = 1,
+    anchoring: Anchoring | None = None,
+    after_epoch: Callable[[], None] = lambda: None,
 ) -> Trained:
-    """Train from the stage's last checkpoint (or from the start) to its last epoch."""
+    """Train from the stage's last checkpoint (or from the start) to its last epoch.
+
+    ``after_epoch`` may change what the model predicts with, before it is asked.
+    """
     s, device = job.settings, torch.device(job.settings.device)
     model.to(device)
     groups = parameter_groups(model, weight_decay=s.weight_decay)
@@ -132,6 +144,7 @@ def train(
         if anchoring is not None:
             labels = anchoring(epoch, prediction, labels)
         losses = _one_epoch(job, model, descent, labels, stage, epoch)
+        after_epoch()
         prediction = predict(model, job.source, s.batch_size)  # one pass: the score, and the next epoch's anchors
         _check_finite(losses, prediction, epoch)
         entry: dict[str, Any] = {
@@ -139,7 +152,7 @@ def train(
             "epoch": epoch + 1,
             **losses,
             "learning_rate": rate,
-            "teacher_temperature": model.teacher_temperature(epoch),
+            **model.schedule(epoch),
             "known_accuracy": _known_accuracy(prediction, job.labels),
             **(job.referee.accuracy(prediction.classes.numpy()) if job.referee else {}),
             **({"oracle": True} if s.oracle_clean_anchors else {}),
@@ -158,7 +171,7 @@ def train(
 
 
 def _go_on(
-    job: Job, model: SimGCD, stage: int, descent: SharpnessAware
+    job: Job, model: SimGCD | GCD, stage: int, descent: SharpnessAware
 ) -> tuple[int, int, NDArray[np.int64], Prediction | None]:
     """Epochs done, epochs in all, labels and prediction of the last one: from a checkpoint, or of a beginning."""
     checkpoint = job.run.restore(stage, model, descent.optimiser)
@@ -176,7 +189,7 @@ def _go_on(
 
 
 def _one_epoch(
-    job: Job, model: SimGCD, descent: SharpnessAware, labels: NDArray[np.int64], stage: int, epoch: int
+    job: Job, model: SimGCD | GCD, descent: SharpnessAware, labels: NDArray[np.int64], stage: int, epoch: int
 ) -> dict[str, float]:
     """All steps of an epoch; the mean of each part of the loss."""
     s, device = job.settings, torch.device(job.settings.device)
@@ -228,9 +241,9 @@ def batches_of(source: Source, size: int) -> Iterator[range]:
 
 
 @torch.inference_mode()
-def predict(model: SimGCD, source: Source, batch_size: int) -> Prediction:
+def predict(model: SimGCD | GCD | Clusters, source: Source, batch_size: int) -> Prediction:
     """One pass over the evaluation views."""
-    device = next(model.parameters()).device
+    device = next(model.tail.parameters()).device
     model.eval()
     parts = []
     for images in batches_of(source, batch_size):

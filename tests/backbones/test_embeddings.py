@@ -8,7 +8,7 @@ from newfound.backbones.embeddings import FEATURE_NORM, AdapterTail, Embeddings,
 from newfound.config import Settings
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import sdas
-from newfound.methods.kmeans import kmeans_clusters
+from newfound.methods.kmeans import kmeans
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
@@ -93,7 +93,7 @@ def test_embeddings_of_anything_are_sorted(tmp_path, views):
     def new_model():
         torch.manual_seed(0)
         model = SimGCD(copy.deepcopy(tail), 20, settings)
-        start_at_clusters(model.classifier, frozen, kmeans_clusters(frozen, 5, 0), labels)
+        start_at_clusters(model.classifier, frozen, kmeans(frozen, 5, 0).clusters, labels)
         return model
 
     run = RunFolder(tmp_path)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from groups import CLASSES, DIM, KNOWN, LABELS, QUIET, REFEREE, SOURCE, TRUE, UNLABELLED, N
 from newfound import run_folder
 from newfound.anchors import calibrate, select_anchors
-from newfound.backbones.embeddings import AdapterTail, Embeddings
+from newfound.backbones.embeddings import AdapterTail
 from newfound.config import Settings
 from newfound.heads import Projector
 from newfound.methods import sdas, simgcd
@@ -19,24 +20,6 @@ from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.train import Job, Prediction, draw_batches, train
 from newfound.truth import Truth
-
-N, DIM, CLASSES, KNOWN = 240, 16, 6, 3
-QUIET = Screen(quiet=True)
-
-
-def groups(seed=0, spread=2.5):
-    """Six groups, three of them half-labelled; four views of each sample."""
-    random = np.random.default_rng(seed)
-    true = np.repeat(np.arange(CLASSES), N // CLASSES)
-    centres = random.normal(size=(CLASSES, DIM)) * spread
-    views = centres[true][:, None] + random.normal(size=(N, 4, DIM))
-    labels = np.where((true < KNOWN) & (np.arange(N) % 2 == 0), true, -1)
-    return Embeddings(views), labels, true
-
-
-SOURCE, LABELS, TRUE = groups()
-UNLABELLED = np.flatnonzero(LABELS < 0)
-REFEREE = Truth(UNLABELLED, TRUE[UNLABELLED], TRUE[UNLABELLED] < KNOWN, 0, tuple("abcdef"))
 
 
 class Run:

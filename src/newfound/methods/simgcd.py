@@ -42,7 +42,7 @@ class SimGCD(nn.Module):
             projections.float(),
             self.classifier(features.float()),
             labels,
-            teacher_temperature=self.teacher_temperature(epoch),
+            **self.schedule(epoch),
             entropy_weight=s.entropy_weight,
             supervised_weight=s.supervised_weight,
             student_temperature=s.student_temperature,
@@ -50,10 +50,12 @@ class SimGCD(nn.Module):
             sup_con_temperature=s.sup_con_temperature,
         )
 
-    def teacher_temperature(self, epoch: int) -> float:
+    def schedule(self, epoch: int) -> dict[str, float]:
+        """What changes with the epoch, by name."""
         s = self.settings
         assert s.warmup_epochs is not None  # resolved settings have it
-        return teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
+        now = teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
+        return {"teacher_temperature": now}
 
     @torch.inference_mode()
     def predict(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
