@@ -18,6 +18,7 @@ from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
 from newfound.discovery import discover
 from newfound.errors import UserError
+from newfound.run_folder import RunFolder
 from newfound.train import Progress
 from pictures import picture
 
@@ -316,3 +317,27 @@ def test_other_weights_are_not_mixed_into_a_run(folder, tmp_path):
     save_file(weights, tmp_path / "one.safetensors")
     with pytest.raises(UserError, match="backbone's weights have changed"):
         discover(folder[0], settings, out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("method", ["gcd", "kmeans"])
+def test_the_table_of_a_clustering_method_is_the_nearest_centre(folder, tmp_path, method):
+    epochs = {"epochs": None} if method == "kmeans" else {}
+    found = discover(folder[0], Settings(4, **{**FAST, **epochs}, method=method), truth=folder[1], out=tmp_path / "run")
+    assert (found.run / "log.jsonl").exists() == (method == "gcd")
+    assert found.metrics is not None
+    if method == "kmeans":
+        assert found.metrics["all"] == found.metrics["kmeans_all"]
+    about = json.loads((found.run / "model.json").read_text())
+    assert about["classifier"] == "nearest centre"
+    centres = load_file(found.run / "model.safetensors")["classifier.weight"]
+    features = torch.from_numpy(np.load(found.run / "embeddings.npy").astype(np.float32))
+    nearest = torch.cdist(features, centres).argmin(dim=1)
+    written = [about["class_names"].index(row["class"]) for row in rows(found.run / "assignments.csv")]
+    assert nearest.tolist() == written
+    assert not any(row["is_anchor"] == "true" for row in rows(found.run / "assignments.csv"))
+    again = discover(folder[0], found_settings(found), truth=folder[1], out=tmp_path / "run", resume=True)
+    assert np.array_equal(again.assignment.confidence, found.assignment.confidence)
+
+
+def found_settings(found):
+    return RunFolder(found.run).settings().stripped()

@@ -1,18 +1,22 @@
 """A table of the paper on a small folder; and what its rows mean."""
 
 import csv
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from newfound import figures
 from newfound import study as study_module
+from newfound.class_count import count_classes
 from newfound.cli import Dataset, StudyName
 from newfound.config import Settings
 from newfound.datasets import DATASETS, load_benchmark
 from newfound.datasets.table import table_of
-from newfound.figures import FIGURES, tsne
+from newfound.figures import FIGURES
+from newfound.figures import hessian as hessian_figure
+from newfound.figures.tsne import tsne
+from newfound.run_folder import RunFolder
 from newfound.studies import STUDIES, Row, Study
 from newfound.study import Result, first_training, folder_name, markdown, settings_of, study
 from pictures import write_class_folders
@@ -41,7 +45,7 @@ def test_every_row_is_a_run_that_makes_sense(name, table):
     assert len(set(names)) == len(names)
     folders = set()
     for row in STUDIES[name].rows:
-        settings = settings_of(row, Settings(4, **{**FAST, "epochs": 60}), table)
+        settings = settings_of(row, Settings(4, **{**FAST, "epochs": 60}), table, estimated=5)
         folders.add(folder_name(settings))
         for numbers in row.paper.values():
             assert all(0 < value < 100 for value in numbers)
@@ -98,15 +102,43 @@ def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypat
     study("anchors", *arguments[1:], **options)  # another table of the same runs
     text = study("tsne", *arguments[1:], **options)
     assert "| SimGCD | " in text
-    monkeypatch.setattr(figures, "HESSIAN", {"steps": 3, "samples": 1, "trace_samples": 2})
+    monkeypatch.setattr(hessian_figure, "HESSIAN", {"steps": 3, "samples": 1, "trace_samples": 2})
     text = study("hessian", *arguments[1:], **options)
     assert "| SimGCD + DAS | " in text
     kept = list((tmp_path / "out" / "runs").glob("*/hessian.json"))
     assert len(kept) == 2
-    monkeypatch.setattr(figures, "hessian_spectrum", None)  # not computed again
+    monkeypatch.setattr(hessian_figure, "hessian_spectrum", None)  # not computed again
     assert study("hessian", *arguments[1:], **options) == text
-    for name in ("tsne.pdf", "tsne.png", "tsne-all.png", "hessian.pdf", "hessian.png"):
+    text = study("time", *arguments[1:], **options)
+    assert "| SimGCD + LSP + DAS (ours) | " in text
+    assert "| 131 h | 9.2 h | 2.94 | 2.56 |" in text
+    for name in ("tsne.pdf", "tsne.png", "tsne-all.png", "hessian.pdf", "hessian.png", "time.pdf", "time.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000
+
+
+def test_baselines_stand_in_a_table_too(folder, tmp_path):
+    options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
+    text = study("methods", "folder", folder[0], Settings(0, **FAST, start="random"), **options)
+    for name in ("k-means", "GCD", "SimGCD", "ours"):
+        assert f"| {name} | " in text
+    runs = sorted(path.name.split("-")[0] for path in (tmp_path / "out" / "runs").iterdir())
+    assert runs == ["gcd", "kmeans", "sdas", "simgcd", "simgcd"]  # ours has a first training of its own, with LSP
+
+
+def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
+    counted = []
+
+    def count(features, labels, **rest):
+        counted.append(features.shape)
+        return replace(count_classes(features, labels, **rest), best=5)
+
+    monkeypatch.setattr(study_module, "count_classes", count)
+    options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
+    text = study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
+    assert len(counted) == 1
+    assert "True: 4." in text
+    used = sorted(RunFolder(path).settings().classes for path in (tmp_path / "out" / "runs").iterdir())
+    assert used == [4] * 4 + [5] * 4  # GCD, SimGCD, ours and its first training, with either number
 
 
 def test_neighbours_stay_together_in_two_dimensions():

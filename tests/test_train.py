@@ -1,3 +1,4 @@
+import copy
 import json
 from contextlib import nullcontext
 from dataclasses import replace
@@ -135,6 +136,22 @@ def test_the_sharpness_penalty_changes_the_training(setting):
     plain = train(plain_model, bank, table.labels, plain_chosen, plain_run)
     assert not torch.equal(sharp.probabilities, plain.probabilities)
     assert run.log()[-1]["skipped_steps"] == 0
+
+
+def test_the_log_has_the_rise_of_the_loss_uphill(setting):
+    table, bank, start = setting
+    model, chosen, run = start("run", rho=0.05, epochs=1, batch_size=1000)
+    (images,) = draw_batches(table.labels, 1000, 0, 0)
+    batch = bank.training_pair(images, 0, 0), torch.from_numpy(table.labels[images]), 0
+    total = model.losses(*batch)["total"]
+    gradients = torch.autograd.grad(total, list(model.parameters()))
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    uphill = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter, gradient in zip(uphill.parameters(), gradients, strict=True):
+            parameter.add_(0.05 * gradient / norm)
+    train(model, bank, table.labels, chosen, run)
+    assert run.log()[0]["rise"] == pytest.approx((uphill.losses(*batch)["total"] - total).item(), rel=1e-3)
 
 
 def test_the_trunk_runs_once_per_step_for_both_passes(setting, quick_backbone):

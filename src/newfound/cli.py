@@ -13,7 +13,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from newfound.config import UNSET_FILE, UNSET_FOLDER, Settings
+from newfound.config import UNSET_FILE, UNSET_FOLDER, Settings, paragraphs
 from newfound.errors import UserError
 from newfound.screen import Screen, shown
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from newfound.discovery import Discovery
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
-StudyName = Literal["components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "blocks", "backbone",
-                    "anchors", "hard-labels", "tsne", "hessian"]  # fmt: skip
+StudyName = Literal["methods", "components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "class-count",
+                    "blocks", "backbone", "anchors", "hard-labels", "tsne", "hessian", "time"]  # fmt: skip
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
 
+@paragraphs
 @dataclass(frozen=True)
 class Discover:
     """Sort the images of a folder into known classes and classes it discovers.
@@ -59,11 +60,11 @@ class Discover:
         show_classes(found, screen)
         if found.metrics is not None:
             show_score(found.metrics, screen)
-        screen.say(
-            f"written to {found.run}: assignments.csv, classes.csv, embeddings.npy, model.safetensors, log.jsonl"
-        )
+        files = ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
+        screen.say(f"written to {found.run}: {', '.join(file for file in files if (found.run / file).exists())}")
 
 
+@paragraphs
 @dataclass(frozen=True)
 class Bench:
     """Run the published protocol on a data set of the literature: its split, its preset, several seeds, one report.
@@ -99,6 +100,7 @@ class Bench:
         screen.say(f"written to {out}: report.md, report.json, and a run folder per seed")
 
 
+@paragraphs
 @dataclass(frozen=True)
 class Study:
     """Run a table of the paper on a data set, with the paper's numbers beside ours: Markdown, CSV and a figure.
@@ -107,9 +109,10 @@ class Study:
     """
 
     name: Annotated[StudyName, tyro.conf.Positional]
-    """components: LSP and DAS. strategy, selection: how and which anchors are chosen. beta, eta, alpha, k, rho: sweeps.
-    blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the
-    features in two dimensions. hessian: how flat the loss is, without and with LSP."""
+    """methods: k-means, GCD, SimGCD, ours. components: LSP and DAS. strategy, selection: when and which anchors are
+    taken. beta, eta, alpha, k, rho: sweeps. class-count: with the estimated number of classes. blocks: frozen ViT
+    blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the features in two
+    dimensions. hessian: how flat the loss is, without and with LSP. time: of training and inference."""
     dataset: Dataset
     """As in newfound bench."""
     root: Path
@@ -136,6 +139,7 @@ class Study:
         screen.say(f"written to {out}: {self.name}.md, its figure as PDF and PNG, and the runs")
 
 
+@paragraphs
 @dataclass(frozen=True)
 class Demo:
     """Unpack the wardrobe (2,000 small photos of clothes, five classes half-labelled, five unnamed) and discover."""

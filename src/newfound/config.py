@@ -7,8 +7,9 @@ import sys
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import docstring_parser
 import tomli_w
 import tyro
 
@@ -35,6 +36,8 @@ MEANINGLESS: dict[str, dict[str, tuple[str, ...]]] = {
     "kmeans": {"it has no anchors": OF_ANCHORS, "it trains nothing": (*OF_CLASSIFIER, *OF_TRAINING)},
 }
 
+T = TypeVar("T")
+
 # How an option that may be left out reads in --help
 UNSET_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
 UNSET_FOLDER = tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
@@ -43,6 +46,16 @@ UNSET_START = tyro.conf.arg(metavar="{clusters,random}", help_behavior_hint="")
 UNSET_PRESET = tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}", help_behavior_hint="")
 
 
+def paragraphs(cls: type[T]) -> type[T]:
+    """Let --help show each field's docstring as one paragraph: tyro would break lines where the source does."""
+    hints = get_type_hints(cls, include_extras=True)
+    for field in docstring_parser.parse_from_object(cls).params:
+        text = " ".join((field.description or "").split())
+        cls.__annotations__[field.arg_name] = Annotated[hints[field.arg_name], tyro.conf.arg(help=text)]
+    return cls
+
+
+@paragraphs
 @dataclass(frozen=True)
 class Settings:
     """How to train. The defaults are the paper's, or SimGCD's published values, unless a line says otherwise."""

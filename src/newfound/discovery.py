@@ -92,13 +92,7 @@ def discover_table(
 ) -> Discovery:
     """The same for images that have been looked through already; ``labels`` is only written down."""
     settings = _decided(settings, table, referee, screen)
-    backbone = load_backbone(
-        settings.backbone,
-        image_size=settings.image_size,
-        weights=settings.weights,
-        grad_from_block=settings.grad_from_block,
-    )
-    backbone.trunk.to(settings.device)
+    backbone = backbone_of(settings)
     fingerprints = {"data": table.fingerprint, "backbone": backbone.fingerprint}
     if settings.oracle_clean_anchors and referee is not None:
         fingerprints["oracle"] = referee.fingerprint
@@ -145,6 +139,25 @@ def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:
     if isinstance(model.tail, AdapterTail):
         model.tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, settings.batch_size))
     return model
+
+
+def frozen_features(table: ImageTable, settings: Settings, screen: Screen) -> NDArray[np.float32]:
+    """What training starts from, N×d: of the bank's evaluation views, which is built where need be."""
+    backbone = backbone_of(settings)
+    source = open_source(table, backbone, settings, screen)
+    return features_of(new_model(backbone, source, settings).tail, source, settings)
+
+
+def backbone_of(settings: Settings) -> Backbone:
+    """The backbone, its trunk on the device."""
+    backbone = load_backbone(
+        settings.backbone,
+        image_size=settings.image_size,
+        weights=settings.weights,
+        grad_from_block=settings.grad_from_block,
+    )
+    backbone.trunk.to(resolve_device(settings.device))
+    return backbone
 
 
 @torch.inference_mode()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -217,6 +218,11 @@ class RunFolder:
     def anchors(self) -> list[dict[str, Any]]:
         """The anchors so far."""
         return self._lines("anchors.jsonl")
+
+    def training_seconds(self) -> float:
+        """The median epoch of each stage counts, so that a pause or other work on the machine does not."""
+        stages = [[line["seconds"] for line in self.log() if line["stage"] == stage] for stage in (1, 2)]
+        return float(sum(len(seconds) * statistics.median(seconds) for seconds in stages if seconds))
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         path = self.path / name

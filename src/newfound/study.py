@@ -12,7 +12,7 @@ import io
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,10 +20,13 @@ from typing import Any
 
 from newfound.atomic import write_atomically
 from newfound.bench import prepare
+from newfound.class_count import ClassCount, count_classes
 from newfound.config import FULL_EPOCHS, Settings, to_toml
 from newfound.datasets.table import truth_of
-from newfound.discovery import discover_table
-from newfound.figures import FIGURES, Ground, new_canvas, save
+from newfound.discovery import discover_table, frozen_features
+from newfound.figures import FIGURES
+from newfound.figures.canvas import new_canvas, save
+from newfound.figures.ground import Ground
 from newfound.images import ImageTable
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
@@ -69,11 +72,17 @@ def study(
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)
     seeds = seeds if isinstance(chosen, Study) else seeds[:1]
-    plan = [(row, settings_of(row, replace(base, seed=seed), table)) for row in chosen.rows for seed in seeds]
+    counted = _counted(table, base, screen) if any(row.estimated_classes for row in chosen.rows) else None
+    estimated = None if counted is None else counted.best
+    plan = [
+        (row, settings_of(row, replace(base, seed=seed), table, estimated)) for row in chosen.rows for seed in seeds
+    ]
     runner.announce([settings for _, settings in plan])
     results = [runner.result(row.name, settings) for row, settings in plan]
     if isinstance(chosen, Study):
         text = markdown(chosen, dataset, results)
+        if counted is not None:
+            text += f"\nEstimated on the frozen features: {counted}. True: {len(benchmark.known) + len(benchmark.new)}.\n"
         _write(out / f"{name}.csv", as_csv(results))
         _write(out / f"{name}.md", text)  # before the figure, which may lack its library
         draw(chosen, dataset, results, out / name)
@@ -90,7 +99,18 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def settings_of(row: Row, base: Settings, table: ImageTable) -> Settings:
+def _counted(table: ImageTable, base: Settings, screen: Screen) -> ClassCount:
+    """How many classes the frozen features seem to have."""
+    features = frozen_features(table, base, screen)
+    with screen.track("counting classes", 1) as progress:
+        return count_classes(
+            features,
+            table.seen_classes()[0],
+            on_progress=lambda done, total: progress.update(done, total=total),
+        )
+
+
+def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | None = None) -> Settings:
     """The base with what the row changes; all of it decided, so that equal settings are equal runs."""
     decided = base.resolved(table.n_known, len(table), table.labelled_per_class)
     assert decided.epochs is not None
@@ -99,6 +119,9 @@ def settings_of(row: Row, base: Settings, table: ImageTable) -> Settings:
         changes[name] = max(1.0, share * getattr(decided, name))
     for name, epochs in row.of_200_epochs.items():
         changes[name] = max(1, round(epochs * min(1, decided.epochs / FULL_EPOCHS)))
+    if row.estimated_classes:
+        assert estimated is not None
+        changes["classes"] = estimated
     return replace(base, **changes).stripped().resolved(table.n_known, len(table), table.labelled_per_class)
 
 
@@ -128,7 +151,8 @@ class Runner:
         run = RunFolder(self._folder / folder_name(settings))
         metrics = json.loads((run.path / "metrics.json").read_text("utf-8"))
         anchors = run.anchors()[-1] if run.anchors() else {}
-        return Result(row, settings.seed, metrics, anchors.get("clean"), anchors.get("overall"), _seconds(run.log()))
+        seconds = run.training_seconds()
+        return Result(row, settings.seed, metrics, anchors.get("clean"), anchors.get("overall"), seconds)
 
     def _is_done(self, settings: Settings) -> bool:
         return (self._folder / folder_name(settings) / "metrics.json").exists()
@@ -149,12 +173,6 @@ class Runner:
             return ""
         seconds = statistics.mean(self._pace) * sum(map(_work, self._left.values()))
         return f", about {timedelta(seconds=round(seconds))}"
-
-
-def _seconds(log: Sequence[Mapping[str, Any]]) -> float:
-    """Of training: the median epoch of each stage, so that a pause or other work on the machine does not count."""
-    stages = [[line["seconds"] for line in log if line["stage"] == stage] for stage in (1, 2)]
-    return float(sum(len(seconds) * statistics.median(seconds) for seconds in stages if seconds))
 
 
 def _work(settings: Settings) -> float:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 STAGE_OFFSET = 1_000_000
+Parts = dict[str, Tensor]  # of the loss
 
 
 class Source(Protocol):
@@ -191,7 +192,7 @@ def _go_on(
 def _one_epoch(
     job: Job, model: SimGCD | GCD, descent: SharpnessAware, labels: NDArray[np.int64], stage: int, epoch: int
 ) -> dict[str, float]:
-    """All steps of an epoch; the mean of each part of the loss."""
+    """All steps of an epoch; the mean of each part of the loss and, with LSP, of its rise at the end of the climb."""
     s, device = job.settings, torch.device(job.settings.device)
     moment = (stage - 1) * STAGE_OFFSET + epoch  # of the random draws: no two stages share them
     batches = draw_batches(labels, s.batch_size, s.seed, moment)
@@ -199,16 +200,19 @@ def _one_epoch(
     for b, images in enumerate(batches):
         tokens = job.source.training_pair(images, s.seed, moment * len(batches) + b).to(device)
         targets = torch.from_numpy(labels[images]).to(device)
+        totals: list[Tensor] = []  # here and, with LSP, uphill
 
-        def gradients(tokens: Tensor = tokens, targets: Tensor = targets) -> dict[str, Tensor]:
+        def gradients(tokens: Tensor = tokens, targets: Tensor = targets, totals: list[Tensor] = totals) -> Parts:
             model.zero_grad()
             parts = model.losses(tokens, targets, epoch)
             descent.backward(parts["total"])
+            totals.append(parts["total"].detach())
             return parts
 
         parts = descent.step(gradients)  # the tokens left the frozen trunk: both passes share them
         if parts is not None:
             taken += 1
+            parts |= {"rise": totals[1] - totals[0]} if len(totals) > 1 else {}
             sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
     return {name: total / taken for name, total in sums.items()}
 
