@@ -136,7 +136,7 @@ def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
     text = study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
     assert len(counted) == 1
-    assert "True: 4." in text
+    assert "There are 4." in text
     used = sorted(RunFolder(path).settings().classes for path in (tmp_path / "out" / "runs").iterdir())
     assert used == [4] * 4 + [5] * 4  # GCD, SimGCD, ours and its first training, with either number
 

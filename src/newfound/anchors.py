@@ -1,4 +1,4 @@
-"""Which unlabelled images may stand for a new class during training (METHOD: DAS, dynamic anchor selection).
+"""Which unlabelled images may stand for a new class during training (DAS, dynamic anchor selection).
 
 ``probabilities`` is N×K, one row per image; the classes from ``n_known`` on are the new ones. ``features`` is N×d,
 L2-normalised by the caller. Both may be NumPy arrays or tensors of any floating type on any device. An image belongs
@@ -42,7 +42,7 @@ def select_anchors(
     beta: float,
     k: float,
 ) -> Anchors:
-    """The most confident images around the densest point of each new cluster (METHOD: DAS).
+    """The most confident images around the densest point of each new cluster.
 
     ``omega`` sets the threshold T between the mean (0) and the highest (1) confidence of what is predicted new;
     ``gamma`` the quantile of the clusters' counts above T that becomes ``eta``; ``beta`` the share of a cluster, from

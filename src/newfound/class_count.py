@@ -1,4 +1,4 @@
-"""How many classes are there? (METHOD: Number of classes)
+"""How many classes are there?
 
 The published way: k-means on all frozen features for a number of classes K, then the share of labelled images whose
 cluster is the one matched with their class. The K with the highest share is the answer. Beside it stands a second one

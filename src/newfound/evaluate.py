@@ -1,4 +1,4 @@
-"""How well clusters agree with a truth that training never saw (METHOD: Evaluation)."""
+"""How well clusters agree with a truth that training never saw."""
 
 from __future__ import annotations
 

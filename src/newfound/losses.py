@@ -1,4 +1,4 @@
-"""The parts of SimGCD's objective (METHOD: SimGCD, Table "Losses"), as pure functions of one batch.
+"""The parts of SimGCD's objective (docs/method.md: equation to function), as pure functions of one batch.
 
 A batch holds two views of B images. Rows 0..B-1 are the first views, rows B..2B-1 the second views of the same
 images in the same order. ``labels`` has one entry per image, -1 where the image is unlabelled.

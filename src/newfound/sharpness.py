@@ -1,4 +1,4 @@
-"""The loss sharpness penalty (METHOD: LSP): step with the gradient found uphill, so that sharp minima do not hold.
+"""The loss sharpness penalty (LSP): step with the gradient found uphill, so that sharp minima do not hold.
 
 One step of SAM around any torch optimiser: from the weights w up along the gradient to w + ρ·g/‖g‖, where everything is
 computed again on the same batch and views; back to w, from a copy; and the optimiser steps with the second gradient.

@@ -82,7 +82,8 @@ def study(
     if isinstance(chosen, Study):
         text = markdown(chosen, dataset, results)
         if counted is not None:
-            text += f"\nEstimated on the frozen features: {counted}. True: {len(benchmark.known) + len(benchmark.new)}.\n"
+            true = len(benchmark.known) + len(benchmark.new)
+            text += f"\nEstimated on the frozen features: {counted}. There are {true}.\n"
         _write(out / f"{name}.csv", as_csv(results))
         _write(out / f"{name}.md", text)  # before the figure, which may lack its library
         draw(chosen, dataset, results, out / name)

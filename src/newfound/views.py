@@ -1,4 +1,4 @@
-"""Training and evaluation views of an image (METHOD: Views), with PIL alone.
+"""Training and evaluation views of an image, with PIL alone.
 
 A view is a square of 8-bit RGB pixels. Which square is drawn for a training view depends on the seed, the image's
 content and the view's number, on nothing else: not on the order of files, the number of workers, or what ran before.
