@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from newfound.assign import assign, new_names
+from newfound.assign import assign, classes_in_use, new_names
 from newfound.train import Prediction
 
 
@@ -20,6 +20,16 @@ def test_class_confidence_and_runner_up():
     assert a.runner_up.tolist() == [1, 2, 0, 1]
     np.testing.assert_allclose(a.runner_up_confidence, [0.2, 0.3, 0.05, 0.5])
     assert a.is_anchor.tolist() == [False, False, True, False]
+
+
+def test_empty_classes_can_be_left_out():
+    probabilities = torch.tensor([[0.2, 0.1, 0.7, 0.0], [0.1, 0.1, 0.8, 0.0]])
+    said = Prediction(torch.zeros(2, 3), probabilities)
+    assert classes_in_use(said, 1).tolist() == [0, 1, 2]  # the known one, another one, the used one
+    assert classes_in_use(said, 3).tolist() == [0, 1, 2]
+    kept = torch.tensor([0, 2])
+    torch.testing.assert_close(said.of(kept).probabilities, torch.tensor([[2 / 9, 7 / 9], [1 / 9, 8 / 9]]))
+    assert said.of(torch.arange(4)) is said  # to the last bit
 
 
 def test_table_of_classes():

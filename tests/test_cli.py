@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,15 @@ def test_discover_ends_with_a_table_and_the_place(tmp_path):
     assert "k-means, same features" in out
     assert "written to newfound-images" in out
     assert (tmp_path / "newfound-images" / "assignments.csv").exists()
+
+
+def test_count_shows_a_curve_and_a_sentence(tmp_path):
+    images, _ = write_folder(tmp_path)
+    result = newfound("count", images, "--image-size", 32, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"about \d+ classes.*; 2 are known", result.stdout)
+    assert "By number of classes: accuracy on labelled images" in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "truth.csv"]  # nothing is written here
 
 
 def test_skipped_files_are_counted_on_screen(tmp_path):

@@ -19,6 +19,7 @@ from newfound.config import Settings
 from newfound.discovery import discover
 from newfound.errors import UserError
 from newfound.run_folder import RunFolder
+from newfound.screen import Screen
 from newfound.train import Progress
 from pictures import picture
 
@@ -341,3 +342,46 @@ def test_the_table_of_a_clustering_method_is_the_nearest_centre(folder, tmp_path
 
 def found_settings(found):
     return RunFolder(found.run).settings().stripped()
+
+
+def test_the_number_of_classes_is_counted_where_it_is_not_told(folder, tmp_path, monkeypatch):
+    found = discover(folder[0], Settings(**FAST), out=tmp_path / "run")
+    count = json.loads((found.run / "class_count.json").read_text())
+    assert count["known"] == 2
+    assert RunFolder(found.run).settings().classes == max(count["best"], 2)
+    assert {"best", "low", "high", "curve", "tree", "criterion"} <= set(count)
+    monkeypatch.setattr(discovery, "count_classes", None)  # a run goes on with what it has counted
+    discover(folder[0], Settings(**FAST), out=tmp_path / "run", resume=True)
+    again = discover(folder[0], Settings(**FAST, stage1=found.run), out=tmp_path / "again")  # and so do those after it
+    assert RunFolder(again.run).settings().classes == RunFolder(found.run).settings().classes
+
+
+def test_a_slip_does_not_wait_for_the_count(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(discovery, "open_source", None)
+    with pytest.raises(UserError, match="--beta must be between 0 and 1"):
+        discover(folder[0], Settings(**FAST, beta=2.0), out=tmp_path / "run")
+
+
+def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):
+    lines = []
+
+    class Said(Screen):
+        def warn(self, text):
+            lines.append(text)
+
+    found = discover(folder[0], Settings(20, **FAST), truth=folder[1], out=tmp_path / "run", screen=Said(quiet=True))
+    empty = lines_of(found.run / "log.jsonl")[-1]["empty_classes"]
+    assert empty > 0
+    assert any(f"{empty} of the new classes ended up empty" in line for line in lines)
+    classes = rows(found.run / "classes.csv")
+    assert len(classes) == 20 - empty
+    assert all(int(row["size"]) > 0 for row in classes if row["kind"] == "new")
+    about = json.loads((found.run / "model.json").read_text())
+    tensors = load_file(found.run / "model.safetensors")
+    assert len(tensors["classifier.weight"]) == len(about["class_names"]) == 20 - empty
+    features = torch.from_numpy(np.load(found.run / "embeddings.npy").astype(np.float32))
+    cosines = features @ torch.nn.functional.normalize(tensors["classifier.weight"], dim=1).T
+    confidence, said = (cosines / about["temperature"]).softmax(dim=1).max(dim=1)
+    table = rows(found.run / "assignments.csv")
+    assert [about["class_names"][k] for k in said] == [row["class"] for row in table]
+    np.testing.assert_allclose(confidence, [float(row["confidence"]) for row in table], atol=0.01)

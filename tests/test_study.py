@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from newfound import discovery
 from newfound import study as study_module
 from newfound.class_count import count_classes
 from newfound.cli import Dataset, StudyName
@@ -132,7 +133,7 @@ def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
         counted.append(features.shape)
         return replace(count_classes(features, labels, **rest), best=5)
 
-    monkeypatch.setattr(study_module, "count_classes", count)
+    monkeypatch.setattr(discovery, "count_classes", count)
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
     text = study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
     assert len(counted) == 1

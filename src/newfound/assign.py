@@ -43,6 +43,13 @@ class Assignment:
         return [int(i) for i in members[np.argsort(-self.confidence[members], kind="stable")][:n]]
 
 
+def classes_in_use(prediction: Prediction, n_known: int) -> Tensor:
+    """The known classes, and every other that an image was put into; two at least."""
+    sizes = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1])
+    sizes[: max(n_known, 2)] += 1
+    return sizes.nonzero().flatten()
+
+
 def assign(
     prediction: Prediction,
     directions: Tensor,

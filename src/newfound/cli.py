@@ -18,6 +18,7 @@ from newfound.errors import UserError
 from newfound.screen import Screen, shown
 
 if TYPE_CHECKING:
+    from newfound.class_count import ClassCount
     from newfound.discovery import Discovery
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
@@ -62,6 +63,41 @@ class Discover:
             show_score(found.metrics, screen)
         files = ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
         screen.say(f"written to {found.run}: {', '.join(file for file in files if (found.run / file).exists())}")
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Count:
+    """Estimate how many classes the images of a folder have, known and new ones, without training.
+
+    FOLDER is as for newfound discover, which does the same where --classes is not given, and takes over the bank.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """The images."""
+    labels: Annotated[Path | None, UNSET_FILE] = None
+    """As for newfound discover."""
+    backbone: str = Settings.backbone
+    """As for newfound discover."""
+    weights: Annotated[Path | None, UNSET_FILE] = None
+    """A local file with the backbone's weights."""
+    image_size: int = Settings.image_size
+    """Side of the square the backbone sees, in pixels."""
+    bank_dir: Annotated[Path | None, UNSET_FOLDER] = None
+    """Where banks are kept. Unset: newfound/banks in your cache folder."""
+    device: str = Settings.device
+    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.bank import default_bank_folder
+        from newfound.discovery import count_table, read_table
+
+        settings = Settings(
+            backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
+            device=self.device,
+        )  # fmt: skip
+        table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen)
+        show_count(count_table(table, settings, screen), screen)
 
 
 @paragraphs
@@ -178,7 +214,7 @@ class Demo:
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
     command = tyro.extras.subcommand_cli_from_dict(
-        {"discover": Discover, "bench": Bench, "study": Study, "demo": Demo},
+        {"discover": Discover, "count": Count, "bench": Bench, "study": Study, "demo": Demo},
         prog="newfound",
         description="newfound finds the categories nobody has named yet.",
     )
@@ -218,8 +254,22 @@ def show_classes(found: Discovery, screen: Screen) -> None:
     screen.table(grid)
     in_known = int(sizes[: a.n_known].sum())
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
-    if empty := len(a.class_names) - a.n_known - len(new):
-        screen.warn(f"{empty} of the new classes stayed empty: fewer --classes may fit better")
+
+
+def show_count(count: ClassCount, screen: Screen) -> None:
+    """The curve, then the answer."""
+    grid = Table(title=f"By number of classes: {count.criterion}", title_justify="left", header_style="bold")
+    grid.add_column("classes", justify="right")
+    grid.add_column("mean", justify="right")
+    grid.add_column("")
+    for point in count.curve:
+        plausible = count.low <= point.classes <= count.high
+        mark = " best" if point.classes == count.best else ""
+        bar = "█" * round(40 * max(point.score, 0)) + mark
+        grid.add_row(str(point.classes), f"{point.score:.3f}", bar, style="" if plausible else "dim")
+    screen.table(grid)
+    screen.say(f"{count}.")
+    screen.say(f"A tree of the images, cut at every number: {count.tree.best}, {count.tree.low} to {count.tree.high}.")
 
 
 def show_report(report: dict[str, Any], screen: Screen) -> None:

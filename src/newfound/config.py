@@ -55,13 +55,27 @@ def paragraphs(cls: type[T]) -> type[T]:
     return cls
 
 
+def _number_or_auto(words: list[str]) -> int:
+    return 0 if words == ["auto"] else int(words[0])
+
+
+NUMBER_OR_AUTO = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="{N,auto}",
+    instance_from_str=_number_or_auto,
+    is_instance=lambda value: isinstance(value, int),
+    str_from_instance=lambda value: [str(value or "auto")],
+)
+
+
 @paragraphs
 @dataclass(frozen=True)
 class Settings:
     """How to train. The defaults are the paper's, or SimGCD's published values, unless a line says otherwise."""
 
-    classes: int
-    """How many classes there are in all: the known ones and those to discover."""
+    classes: Annotated[int, NUMBER_OR_AUTO] = 0
+    """How many classes there are in all, the known ones and those to discover. auto (0 from Python): estimated; in
+    newfound bench and study the true number."""
     method: Literal["sdas", "simgcd", "gcd", "kmeans"] = "sdas"
     """sdas: the paper's method. A first training shows the clusters; a second, fresh one has anchors, images that stand
     as labelled for a new class and are chosen again after each epoch. simgcd: one training without anchors. gcd: one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from newfound.assign import Assignment, assign, write_assignment
+from newfound.assign import Assignment, assign, classes_in_use, write_assignment
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
+from newfound.class_count import ClassCount, count_classes
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
@@ -76,7 +77,7 @@ def discover(
     folder = Path(folder)
     run = RunFolder(out or default_out(folder))
     run.check_place(resume=resume)
-    table = _read(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
+    table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
     referee = None if truth is None else read_truth(truth, table)
     return discover_table(table, settings, run, referee=referee, labels=labels, screen=screen)
 
@@ -91,21 +92,31 @@ def discover_table(
     screen: Screen,
 ) -> Discovery:
     """The same for images that have been looked through already; ``labels`` is only written down."""
-    settings = _decided(settings, table, referee, screen)
     backbone = backbone_of(settings)
+    source, count = None, None
+    settings = replace(settings, classes=settings.classes or run.classes_of(settings.stage1))
+    if not settings.classes:
+        replace(settings, classes=max(table.n_known, 2)).resolved(*_of(table))  # a slip should not wait for the bank
+        source = open_source(table, backbone, settings, screen)
+        count = _count_classes(table, backbone, source, settings, screen)
+        settings = replace(settings, classes=max(count.best, table.n_known, 2))
+        screen.say(f"{count}. --classes N if you know better")
+    settings = _decided(settings, table, referee, screen)
     fingerprints = {"data": table.fingerprint, "backbone": backbone.fingerprint}
     if settings.oracle_clean_anchors and referee is not None:
         fingerprints["oracle"] = referee.fingerprint
     run.check_same_run(settings, fingerprints)
     earlier, taken = _earlier_run(run, settings, fingerprints, screen)
-    source = open_source(table, backbone, settings, screen)
+    source = source or open_source(table, backbone, settings, screen)
 
     with run.begun(settings, _provenance(table, labels, fingerprints, taken)):
         _write_skipped(run, table, screen)
+        if count is not None:
+            run.write_json("class_count.json", asdict(count))
         if earlier is not None:
             run.take_stage1(earlier)
         targets, seen_names = table.seen_classes()
-        frozen = features_of(new_model(backbone, source, settings).tail, source, settings)
+        frozen = features_of(new_tail(backbone, source, settings), source, settings)
         grouping = kmeans.kmeans(frozen, settings.classes, settings.seed)
 
         def started_model() -> SimGCD:
@@ -118,10 +129,13 @@ def discover_table(
         trained = METHODS[settings.method](job, started_model)
 
         anchors = (trained.labels >= 0) & (targets < 0)
-        directions = trained.model.classifier.weight
-        assignment = assign(trained.prediction, directions, anchors, seen_names, table.unseen_classes())
+        kept = classes_in_use(trained.prediction, len(seen_names))
+        directions = trained.model.classifier.weight[kept]
+        assignment = assign(trained.prediction.of(kept), directions, anchors, seen_names, table.unseen_classes())
+        if dropped := settings.classes - len(kept):
+            screen.warn(f"{dropped} of the new classes ended up empty and are left out: fewer --classes may fit better")
         write_assignment(run, table, assignment, oracle=settings.oracle_clean_anchors)
-        _write_model(run, trained, backbone, assignment, settings)
+        _write_model(run, trained, kept, backbone, assignment, settings)
     found = Discovery(run.path, table, assignment, grouping.clusters, settings.oracle_clean_anchors)
     return found if referee is None else replace(found, metrics=found._score(referee))
 
@@ -136,16 +150,28 @@ def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = SimGCD(backbone.new_tail(), backbone.feature_dim, settings)
-    if isinstance(model.tail, AdapterTail):
-        model.tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, settings.batch_size))
+    _standardise(model.tail, source, settings)
     return model
 
 
-def frozen_features(table: ImageTable, settings: Settings, screen: Screen) -> NDArray[np.float32]:
-    """What training starts from, N×d: of the bank's evaluation views, which is built where need be."""
+def new_tail(backbone: Backbone, source: Source, settings: Settings) -> nn.Module:
+    """The tail alone, as a new model has it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        tail = backbone.new_tail()
+    _standardise(tail, source, settings)
+    return tail
+
+
+def _standardise(tail: nn.Module, source: Source, settings: Settings) -> None:
+    if isinstance(tail, AdapterTail):
+        tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, settings.batch_size))
+
+
+def count_table(table: ImageTable, settings: Settings, screen: Screen) -> ClassCount:
+    """How many classes there seem to be; the bank is built where need be."""
     backbone = backbone_of(settings)
-    source = open_source(table, backbone, settings, screen)
-    return features_of(new_model(backbone, source, settings).tail, source, settings)
+    return _count_classes(table, backbone, open_source(table, backbone, settings, screen), settings, screen)
 
 
 def backbone_of(settings: Settings) -> Backbone:
@@ -167,12 +193,27 @@ def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[
     return torch.cat(features).numpy()
 
 
+def _of(table: ImageTable) -> tuple[int, int, float]:
+    """What settings are decided for."""
+    return table.n_known, len(table), table.labelled_per_class
+
+
+def _count_classes(
+    table: ImageTable, backbone: Backbone, source: Source, settings: Settings, screen: Screen
+) -> ClassCount:
+    features = features_of(new_tail(backbone, source, settings), source, settings)
+    with screen.track("counting classes", 1) as progress:
+        return count_classes(
+            features, table.seen_classes()[0], on_progress=lambda done, total: progress.update(done, total=total)
+        )
+
+
 def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen: Screen) -> Settings:
     """Settings with nothing left open, and on screen what a person should know of them."""
     if settings.epochs is None and settings.method != "kmeans" and resolve_device(settings.device) == "cpu":
         each = " in each training" if settings.stages == 2 else ""
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each} (--epochs 200 for the published length)")
-    settings = settings.resolved(table.n_known, len(table), table.labelled_per_class)
+    settings = settings.resolved(*_of(table))
     if settings.oracle_clean_anchors:
         if truth is None:
             raise UserError("--oracle-clean-anchors needs --truth")
@@ -199,7 +240,8 @@ def _earlier_run(
     return earlier, {"run": str(settings.stage1), **other}
 
 
-def _read(folder: Path, labels: Path | None, exclude: list[Path], screen: Screen) -> ImageTable:
+def read_table(folder: Path, labels: Path | None, exclude: list[Path], screen: Screen) -> ImageTable:
+    """Look through a folder, and say what is there."""
     with screen.track("reading images", 1) as progress:
 
         def on_progress(done: int, total: int) -> None:
@@ -247,13 +289,16 @@ def _provenance(
     return {name: content for name, content in sections.items() if content}
 
 
-def _write_model(run: RunFolder, trained: Trained, backbone: Backbone, a: Assignment, settings: Settings) -> None:
+def _write_model(
+    run: RunFolder, trained: Trained, kept: Tensor, backbone: Backbone, a: Assignment, settings: Settings
+) -> None:
     """What is needed to label other images: tail and classifier, and how pixels become their input."""
     unit = torch.nn.functional.normalize(trained.prediction.features, dim=1)
     run.write_array("embeddings.npy", unit.numpy().astype(np.float16))
-    kept = {name: t for name, t in trained.model.state_dict().items() if not name.startswith("projector.")}
+    tensors = {name: t for name, t in trained.model.state_dict().items() if not name.startswith("projector.")}
+    tensors["classifier.weight"] = tensors["classifier.weight"][kept]
     run.write_model(
-        kept,
+        tensors,
         {
             "backbone": backbone.name,
             "backbone_fingerprint": backbone.fingerprint,

@@ -2,6 +2,7 @@
 
 config.toml         every setting, versions, fingerprint of the data
 skipped.csv         files that were not used, and why
+class_count.json    how many classes there seem to be, where that was not told
 log.jsonl           a line per epoch
 anchors.jsonl       a line per epoch that had anchors
 checkpoint/         the last epoch of each training, to go on from
@@ -148,6 +149,13 @@ class RunFolder:
     def settings(self) -> Settings:
         """What the run was begun with."""
         return from_toml(self._config.read_text("utf-8"), self._config)[0]
+
+    def classes_of(self, stage1: Path | None) -> int:
+        """How many classes this run was begun with, or the one its first training comes from; 0 without either."""
+        for run in (self, *([] if stage1 is None else [RunFolder(stage1)])):
+            if run._config.exists():
+                return run.settings().classes
+        return 0
 
     def _state(self, stage: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(_load_metadata(self._checkpoint(stage))["state"])

@@ -20,10 +20,9 @@ from typing import Any
 
 from newfound.atomic import write_atomically
 from newfound.bench import prepare
-from newfound.class_count import ClassCount, count_classes
 from newfound.config import FULL_EPOCHS, Settings, to_toml
 from newfound.datasets.table import truth_of
-from newfound.discovery import discover_table, frozen_features
+from newfound.discovery import count_table, discover_table
 from newfound.figures import FIGURES
 from newfound.figures.canvas import new_canvas, save
 from newfound.figures.ground import Ground
@@ -72,7 +71,7 @@ def study(
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)
     seeds = seeds if isinstance(chosen, Study) else seeds[:1]
-    counted = _counted(table, base, screen) if any(row.estimated_classes for row in chosen.rows) else None
+    counted = count_table(table, base, screen) if any(row.estimated_classes for row in chosen.rows) else None
     estimated = None if counted is None else counted.best
     plan = [
         (row, settings_of(row, replace(base, seed=seed), table, estimated)) for row in chosen.rows for seed in seeds
@@ -98,17 +97,6 @@ def study(
 def _write(path: Path, text: str) -> None:
     with write_atomically(path) as file:
         file.write(text)
-
-
-def _counted(table: ImageTable, base: Settings, screen: Screen) -> ClassCount:
-    """How many classes the frozen features seem to have."""
-    features = frozen_features(table, base, screen)
-    with screen.track("counting classes", 1) as progress:
-        return count_classes(
-            features,
-            table.seen_classes()[0],
-            on_progress=lambda done, total: progress.update(done, total=total),
-        )
 
 
 def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | None = None) -> Settings:

@@ -56,6 +56,13 @@ class Prediction:
     def classes(self) -> Tensor:
         return self.probabilities.argmax(dim=1)  # N
 
+    def of(self, classes: Tensor) -> Prediction:
+        """Had there been these classes alone."""
+        if len(classes) == self.probabilities.shape[1]:
+            return self
+        share = self.probabilities[:, classes]
+        return Prediction(self.features, share / share.sum(dim=1, keepdim=True))
+
 
 class Referee(Protocol):
     """Knows the truth and tells only how well a prediction agrees with it."""
