@@ -39,7 +39,7 @@ def test_count_shows_a_curve_and_a_sentence(tmp_path):
     result = newfound("count", images, "--image-size", 32, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert re.search(r"about \d+ classes.*; 2 are known", result.stdout)
-    assert "By number of classes: accuracy on labelled images" in result.stdout
+    assert "By number of classes, accuracy on labelled images:" in result.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "truth.csv"]  # nothing is written here
 
 

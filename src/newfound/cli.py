@@ -258,7 +258,8 @@ def show_classes(found: Discovery, screen: Screen) -> None:
 
 def show_count(count: ClassCount, screen: Screen) -> None:
     """The curve, then the answer."""
-    grid = Table(title=f"By number of classes: {count.criterion}", title_justify="left", header_style="bold")
+    screen.say(f"By number of classes, {count.criterion}:")
+    grid = Table(header_style="bold")
     grid.add_column("classes", justify="right")
     grid.add_column("mean", justify="right")
     grid.add_column("")

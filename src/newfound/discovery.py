@@ -92,22 +92,15 @@ def discover_table(
     screen: Screen,
 ) -> Discovery:
     """The same for images that have been looked through already; ``labels`` is only written down."""
-    backbone = backbone_of(settings)
-    source, count = None, None
-    settings = replace(settings, classes=settings.classes or run.classes_of(settings.stage1))
-    if not settings.classes:
-        replace(settings, classes=max(table.n_known, 2)).resolved(*_of(table))  # a slip should not wait for the bank
-        source = open_source(table, backbone, settings, screen)
-        count = _count_classes(table, backbone, source, settings, screen)
-        settings = replace(settings, classes=max(count.best, table.n_known, 2))
-        screen.say(f"{count}. --classes N if you know better")
+    settings, count = _with_classes(settings, table, run, referee, screen)
     settings = _decided(settings, table, referee, screen)
+    backbone = backbone_of(settings)
     fingerprints = {"data": table.fingerprint, "backbone": backbone.fingerprint}
     if settings.oracle_clean_anchors and referee is not None:
         fingerprints["oracle"] = referee.fingerprint
     run.check_same_run(settings, fingerprints)
     earlier, taken = _earlier_run(run, settings, fingerprints, screen)
-    source = source or open_source(table, backbone, settings, screen)
+    source = open_source(table, backbone, settings, screen)
 
     with run.begun(settings, _provenance(table, labels, fingerprints, taken)):
         _write_skipped(run, table, screen)
@@ -171,7 +164,12 @@ def _standardise(tail: nn.Module, source: Source, settings: Settings) -> None:
 def count_table(table: ImageTable, settings: Settings, screen: Screen) -> ClassCount:
     """How many classes there seem to be; the bank is built where need be."""
     backbone = backbone_of(settings)
-    return _count_classes(table, backbone, open_source(table, backbone, settings, screen), settings, screen)
+    source = open_source(table, backbone, settings, screen)
+    features = features_of(new_tail(backbone, source, settings), source, settings)
+    with screen.track("counting classes", 1) as progress:
+        return count_classes(
+            features, table.seen_classes()[0], on_progress=lambda done, total: progress.update(done, total=total)
+        )
 
 
 def backbone_of(settings: Settings) -> Backbone:
@@ -193,19 +191,17 @@ def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[
     return torch.cat(features).numpy()
 
 
-def _of(table: ImageTable) -> tuple[int, int, float]:
-    """What settings are decided for."""
-    return table.n_known, len(table), table.labelled_per_class
-
-
-def _count_classes(
-    table: ImageTable, backbone: Backbone, source: Source, settings: Settings, screen: Screen
-) -> ClassCount:
-    features = features_of(new_tail(backbone, source, settings), source, settings)
-    with screen.track("counting classes", 1) as progress:
-        return count_classes(
-            features, table.seen_classes()[0], on_progress=lambda done, total: progress.update(done, total=total)
-        )
+def _with_classes(
+    settings: Settings, table: ImageTable, run: RunFolder, truth: Truth | None, screen: Screen
+) -> tuple[Settings, ClassCount | None]:
+    """With a number of classes: told, taken from an earlier run, or counted."""
+    if told := settings.classes or run.classes_of(settings.stage1):
+        return replace(settings, classes=told), None
+    fewest = max(table.n_known, 2)
+    _decided(replace(settings, classes=fewest), table, truth, Screen(quiet=True))  # a slip should not wait
+    count = count_table(table, settings, screen)
+    screen.say(f"{count}. --classes N if you know better")
+    return replace(settings, classes=max(count.best, fewest)), count
 
 
 def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen: Screen) -> Settings:
@@ -213,7 +209,7 @@ def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen:
     if settings.epochs is None and settings.method != "kmeans" and resolve_device(settings.device) == "cpu":
         each = " in each training" if settings.stages == 2 else ""
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each} (--epochs 200 for the published length)")
-    settings = settings.resolved(*_of(table))
+    settings = settings.resolved(table.n_known, len(table), table.labelled_per_class)
     if settings.oracle_clean_anchors:
         if truth is None:
             raise UserError("--oracle-clean-anchors needs --truth")
