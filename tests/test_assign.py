@@ -25,8 +25,9 @@ def test_class_confidence_and_runner_up():
 def test_empty_classes_can_be_left_out():
     probabilities = torch.tensor([[0.2, 0.1, 0.7, 0.0], [0.1, 0.1, 0.8, 0.0]])
     said = Prediction(torch.zeros(2, 3), probabilities)
-    assert classes_in_use(said, 1).tolist() == [0, 1, 2]  # the known one, another one, the used one
-    assert classes_in_use(said, 3).tolist() == [0, 1, 2]
+    assert classes_in_use(said, 1).tolist() == [0, 2]  # the known one, the used one
+    assert classes_in_use(said, 2).tolist() == [0, 1, 2]
+    assert classes_in_use(said, 0).tolist() == [0, 2]  # a second one, so that there is a runner-up
     kept = torch.tensor([0, 2])
     torch.testing.assert_close(said.of(kept).probabilities, torch.tensor([[2 / 9, 7 / 9], [1 / 9, 8 / 9]]))
     assert said.of(torch.arange(4)) is said  # to the last bit

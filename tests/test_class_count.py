@@ -411,3 +411,12 @@ def test_sentences():
     assert str(split) == "about 23 classes, 18 to 30 plausible; 10 are known; a tree of the images says 41"
     blind = replace(found, known=0, criterion="silhouette")
     assert str(blind) == "about 23 classes, 18 to 30 plausible; none is known; judged without labels, by silhouette"
+
+
+def test_there_are_no_more_new_classes_than_unlabelled_images():
+    random = np.random.default_rng(0)
+    true = np.arange(5).repeat(20)
+    features = np.eye(5)[true] + 0.3 * random.normal(size=(100, 5))
+    found = count_classes(features, np.where(np.arange(100) < 2, -1, true))
+    assert 5 <= found.low <= found.best <= found.high <= 7
+    assert found.most == 7

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -360,6 +361,11 @@ def test_a_slip_does_not_wait_for_the_count(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(discovery, "open_source", None)
     with pytest.raises(UserError, match="--beta must be between 0 and 1"):
         discover(folder[0], Settings(**FAST, beta=2.0), out=tmp_path / "run")
+    with pytest.raises(UserError, match="--stage1 nowhere: there is no run"):
+        discover(folder[0], Settings(**FAST, stage1=Path("nowhere")), out=tmp_path / "run")
+    with pytest.raises(UserError, match=r"22 are new, are too many for 18 unlabelled images\. Give fewer --classes"):
+        discover(folder[0], Settings(24, **FAST, method="gcd"), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):

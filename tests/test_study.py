@@ -14,6 +14,7 @@ from newfound.cli import Dataset, StudyName
 from newfound.config import Settings
 from newfound.datasets import DATASETS, load_benchmark
 from newfound.datasets.table import table_of
+from newfound.errors import UserError
 from newfound.figures import FIGURES
 from newfound.figures import hessian as hessian_figure
 from newfound.figures.tsne import tsne
@@ -136,9 +137,13 @@ def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(discovery, "count_classes", count)
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
     text = study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
-    assert len(counted) == 1
     assert "There are 4." in text
-    used = sorted(RunFolder(path).settings().classes for path in (tmp_path / "out" / "runs").iterdir())
+    assert study("class-count", "folder", folder[0], Settings(0, **FAST), **options) == text
+    assert len(counted) == 1  # once and for all
+    with pytest.raises(UserError, match="--classes has no place"):
+        study("class-count", "folder", folder[0], Settings(4, **FAST), **options)
+    runs = [path for path in (tmp_path / "out" / "runs").iterdir() if path.is_dir()]
+    used = sorted(RunFolder(path).settings().classes for path in runs)
     assert used == [4] * 4 + [5] * 4  # GCD, SimGCD, ours and its first training, with either number
 
 

@@ -45,9 +45,11 @@ class Assignment:
 
 def classes_in_use(prediction: Prediction, n_known: int) -> Tensor:
     """The known classes, and every other that an image was put into; two at least."""
-    sizes = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1])
-    sizes[: max(n_known, 2)] += 1
-    return sizes.nonzero().flatten()
+    used = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1]) > 0
+    used[:n_known] = True
+    if used.sum() < 2:
+        used[(~used).nonzero()[0]] = True  # there is a runner-up in the table
+    return used.nonzero().flatten()
 
 
 def assign(

@@ -296,7 +296,7 @@ def _range(labels: NDArray[np.int64], different: int, most: int | None) -> tuple
         room = (len(labels) - labelled) // per_class if _labels_tell(labels) else min(len(labels), SAMPLED) // 10
         most = known + min(max(room, math.isqrt(len(labels))), MOST_NEW)
     fewest = max(known, 1)
-    return fewest, max(fewest, min(int(most), different))
+    return fewest, max(fewest, min(int(most), different, known + len(labels) - labelled))
 
 
 def _known(labels: NDArray[np.int64]) -> int:

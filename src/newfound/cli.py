@@ -220,6 +220,8 @@ def main() -> None:
     )
     with_resume = " with --resume" if isinstance(command, Discover) else ""
     again = f"The same command{with_resume} goes on from the last epoch."
+    if isinstance(command, Count):
+        again = "The same command goes on with the bank."
     try:
         command.run(Screen())
     except UserError as error:

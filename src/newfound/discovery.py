@@ -32,6 +32,7 @@ from newfound.train import Job, Source, Trained, batches_of
 from newfound.truth import Truth, read_truth, score
 
 METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit, "gcd": gcd.fit, "kmeans": kmeans.fit}
+EVALUATED = 128  # images at a time
 ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 
 
@@ -109,7 +110,7 @@ def discover_table(
         if earlier is not None:
             run.take_stage1(earlier)
         targets, seen_names = table.seen_classes()
-        frozen = features_of(new_tail(backbone, source, settings), source, settings)
+        frozen = features_of(new_tail(backbone, source, settings), source)
         grouping = kmeans.kmeans(frozen, settings.classes, settings.seed)
 
         def started_model() -> SimGCD:
@@ -143,7 +144,7 @@ def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = SimGCD(backbone.new_tail(), backbone.feature_dim, settings)
-    _standardise(model.tail, source, settings)
+    _standardise(model.tail, source)
     return model
 
 
@@ -152,20 +153,20 @@ def new_tail(backbone: Backbone, source: Source, settings: Settings) -> nn.Modul
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         tail = backbone.new_tail()
-    _standardise(tail, source, settings)
+    _standardise(tail, source)
     return tail
 
 
-def _standardise(tail: nn.Module, source: Source, settings: Settings) -> None:
+def _standardise(tail: nn.Module, source: Source) -> None:
     if isinstance(tail, AdapterTail):
-        tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, settings.batch_size))
+        tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, EVALUATED))
 
 
 def count_table(table: ImageTable, settings: Settings, screen: Screen) -> ClassCount:
     """How many classes there seem to be; the bank is built where need be."""
     backbone = backbone_of(settings)
     source = open_source(table, backbone, settings, screen)
-    features = features_of(new_tail(backbone, source, settings), source, settings)
+    features = features_of(new_tail(backbone, source, settings), source)
     with screen.track("counting classes", 1) as progress:
         return count_classes(
             features, table.seen_classes()[0], on_progress=lambda done, total: progress.update(done, total=total)
@@ -185,9 +186,9 @@ def backbone_of(settings: Settings) -> Backbone:
 
 
 @torch.inference_mode()
-def features_of(tail: nn.Module, source: Source, settings: Settings) -> NDArray[np.float32]:
-    """Features of the evaluation views, N×d."""
-    features = [tail(source.evaluation(batch)) for batch in batches_of(source, settings.batch_size)]
+def features_of(tail: nn.Module, source: Source) -> NDArray[np.float32]:
+    """Features of the evaluation views, N×d; in batches of one size, as the last bits depend on it."""
+    features = [tail(source.evaluation(batch)) for batch in batches_of(source, EVALUATED)]
     return torch.cat(features).numpy()
 
 
@@ -200,8 +201,10 @@ def _with_classes(
     fewest = max(table.n_known, 2)
     _decided(replace(settings, classes=fewest), table, truth, Screen(quiet=True))  # a slip should not wait
     count = count_table(table, settings, screen)
-    screen.say(f"{count}. --classes N if you know better")
-    return replace(settings, classes=max(count.best, fewest)), count
+    classes = max(count.best, fewest)
+    used = "" if classes == count.best else f"; {classes} are used, as no run can have fewer here"
+    screen.say(f"{count}{used}. --classes N if you know better")
+    return replace(settings, classes=classes), count
 
 
 def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen: Screen) -> Settings:
@@ -210,6 +213,12 @@ def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen:
         each = " in each training" if settings.stages == 2 else ""
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each} (--epochs 200 for the published length)")
     settings = settings.resolved(table.n_known, len(table), table.labelled_per_class)
+    new, unlabelled = settings.classes - len(table.seen_classes()[1]), len(table) - table.n_labelled
+    if settings.method == "gcd" and new > unlabelled:
+        raise UserError(
+            f"--method gcd draws each new class from an unlabelled image: {settings.classes} classes, of which {new} "
+            f"are new, are too many for {unlabelled} unlabelled images. Give fewer --classes."
+        )
     if settings.oracle_clean_anchors:
         if truth is None:
             raise UserError("--oracle-clean-anchors needs --truth")

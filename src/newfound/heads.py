@@ -38,7 +38,7 @@ class CosineClassifier(nn.Module):
 
 
 class NearestCentre(nn.Module):
-    """Logits over clusters of unit features: minus half the squared distance from each centre, plus a half.
+    """Logits over clusters of unit features: one, less half the squared distance from each centre.
 
     The nearest centre has the largest one; between centres of length 1 they are cosines, as of ``CosineClassifier``.
     """

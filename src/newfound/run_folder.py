@@ -152,10 +152,13 @@ class RunFolder:
 
     def classes_of(self, stage1: Path | None) -> int:
         """How many classes this run was begun with, or the one its first training comes from; 0 without either."""
-        for run in (self, *([] if stage1 is None else [RunFolder(stage1)])):
-            if run._config.exists():
-                return run.settings().classes
-        return 0
+        if self._config.exists():
+            return self.settings().classes
+        if stage1 is None:
+            return 0
+        earlier = RunFolder(stage1)
+        earlier.check_has_stage1()
+        return earlier.settings().classes
 
     def _state(self, stage: int) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(_load_metadata(self._checkpoint(stage))["state"])
@@ -178,10 +181,14 @@ class RunFolder:
     def has_stage1(self) -> bool:
         return self._checkpoint(1).exists()
 
-    def check_serves(self, settings: Settings, fingerprints: dict[str, str]) -> Settings:
-        """The settings of this run, if its first training has ended and can serve a run of ``settings``; else raise."""
+    def check_has_stage1(self) -> None:
+        """Raise unless another run could look for a first training here."""
         if not self._config.exists() or not self.has_stage1():
             raise UserError(f"--stage1 {self.path}: there is no run of this version with a first training in it")
+
+    def check_serves(self, settings: Settings, fingerprints: dict[str, str]) -> Settings:
+        """The settings of this run, if its first training has ended and can serve a run of ``settings``; else raise."""
+        self.check_has_stage1()
         earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
         differ = [
             f"{name} {getattr(earlier, name)} there, {getattr(settings, name)} here"

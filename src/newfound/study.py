@@ -23,6 +23,7 @@ from newfound.bench import prepare
 from newfound.config import FULL_EPOCHS, Settings, to_toml
 from newfound.datasets.table import truth_of
 from newfound.discovery import count_table, discover_table
+from newfound.errors import UserError
 from newfound.figures import FIGURES
 from newfound.figures.canvas import new_canvas, save
 from newfound.figures.ground import Ground
@@ -71,8 +72,14 @@ def study(
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)
     seeds = seeds if isinstance(chosen, Study) else seeds[:1]
-    counted = count_table(table, base, screen) if any(row.estimated_classes for row in chosen.rows) else None
-    estimated = None if counted is None else counted.best
+    counted = None
+    if any(row.estimated_classes for row in chosen.rows):
+        if settings.classes:
+            raise UserError(
+                f"--classes has no place in the study {name}, which compares the true and an estimated number"
+            )
+        counted = _counted(table, base, out, screen)
+    estimated = None if counted is None else max(counted["best"], table.n_known, 2)
     plan = [
         (row, settings_of(row, replace(base, seed=seed), table, estimated)) for row in chosen.rows for seed in seeds
     ]
@@ -82,7 +89,7 @@ def study(
         text = markdown(chosen, dataset, results)
         if counted is not None:
             true = len(benchmark.known) + len(benchmark.new)
-            text += f"\nEstimated on the frozen features: {counted}. There are {true}.\n"
+            text += f"\nEstimated on the frozen features: {counted['sentence']}. There are {true}.\n"
         _write(out / f"{name}.csv", as_csv(results))
         _write(out / f"{name}.md", text)  # before the figure, which may lack its library
         draw(chosen, dataset, results, out / name)
@@ -99,6 +106,19 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
+def _counted(table: ImageTable, base: Settings, out: Path, screen: Screen) -> dict[str, Any]:
+    """How many classes there seem to be, counted once: another count might name the runs otherwise."""
+    of = [table.fingerprint, base.backbone, base.image_size, base.grad_from_block]
+    kept = out / "runs" / "class_count.json"
+    found: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    if found.get("of") != of:
+        count = count_table(table, base, screen)
+        found = {"of": of, "best": count.best, "sentence": str(count)}
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        _write(kept, json.dumps(found))
+    return found
+
+
 def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | None = None) -> Settings:
     """The base with what the row changes; all of it decided, so that equal settings are equal runs."""
     decided = base.resolved(table.n_known, len(table), table.labelled_per_class)
@@ -110,7 +130,7 @@ def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | No
         changes[name] = max(1, round(epochs * min(1, decided.epochs / FULL_EPOCHS)))
     if row.estimated_classes:
         assert estimated is not None
-        changes["classes"] = estimated
+        changes |= {"classes": estimated, "preset": decided.preset}  # what follows from the number stays as it is
     return replace(base, **changes).stripped().resolved(table.n_known, len(table), table.labelled_per_class)
 
 
@@ -120,7 +140,7 @@ class Runner:
     def __init__(self, table: ImageTable, truth: Truth, folder: Path, screen: Screen) -> None:
         self._table, self._truth, self._folder, self._screen = table, truth, folder, screen
         self._left: dict[str, Settings] = {}  # by folder name
-        self._pace: list[float] = []  # seconds per epoch and pass of the runs done here
+        self._seconds, self._epochs = 0.0, 0.0  # of the runs done here; an epoch with LSP counts twice
 
     def announce(self, wanted: Sequence[Settings]) -> None:
         """What is ahead: every run once, first trainings before those that take them."""
@@ -155,12 +175,14 @@ class Runner:
         run.check_place(resume=True)
         discover_table(self._table, settings.stripped(), run, referee=self._truth, screen=self._screen)
         self._left.pop(name, None)
-        self._pace.append((time.perf_counter() - started) / _work(settings))
+        if settings.method != "kmeans":
+            self._seconds += time.perf_counter() - started
+            self._epochs += _work(settings)
 
     def _time_left(self) -> str:
-        if not self._pace:
+        if not self._epochs:
             return ""
-        seconds = statistics.mean(self._pace) * sum(map(_work, self._left.values()))
+        seconds = self._seconds / self._epochs * sum(map(_work, self._left.values()))
         return f", about {timedelta(seconds=round(seconds))}"
 
 

@@ -126,3 +126,9 @@ def test_too_few_different_images_are_named_before_training(tmp_path):
     with pytest.raises(UserError, match=r"--method gcd cannot group these images: .* different unlabelled"):
         run.fit()
     assert not run.run.log()
+
+
+def test_training_that_goes_astray_is_said(tmp_path):
+    run = Run(tmp_path / "run", learning_rate=1e30)
+    with pytest.raises(UserError, match="training went astray in epoch 1"):
+        run.fit()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from newfound.config import resolve_device
 from newfound.figures.canvas import new_canvas, save
 from newfound.figures.ground import Ground, last_model
 from newfound.fresh import FreshViews
@@ -45,10 +46,13 @@ def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
 def _labelling_seconds(ground: Ground, run: RunFolder) -> float:
     """From files to classes, per 1,000 images."""
     model, backbone = last_model(ground, run)
+    device = resolve_device(run.settings().device)
+    model.to(device)
     images, views = np.arange(len(ground.table))[:LABELLED_FOR_TIME], FreshViews(ground.table, backbone)
+    model.predict(views.evaluation(images[:50]).to(device))  # warm
     started = time.perf_counter()
     for batch in np.array_split(images, max(1, len(images) // 50)):
-        model.predict(views.evaluation(batch))
+        model.predict(views.evaluation(batch).to(device))
     return 1000 * (time.perf_counter() - started) / len(images)
 
 

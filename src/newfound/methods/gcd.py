@@ -32,7 +32,9 @@ def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
     """One training, then the classes."""
     started = new_model()
     model = GCD(started.tail, started.projector, torch.zeros_like(started.classifier.weight), job.settings)
-    _group(job, model, starts=1)
+    model.to(job.settings.device)
+    if not job.run.has_stage1():  # a checkpoint has its own
+        _group(job, model, starts=1)
 
     def follow() -> None:
         _group(
@@ -43,14 +45,19 @@ def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
         trained = train(job, model, progress, after_epoch=follow)
     with job.screen.track("semi-supervised k-means, starts", STARTS) as tracker:
         _group(job, model, starts=STARTS, on_start=tracker.update)
+        tracker.update(STARTS)  # there is only one start where nothing is left to chance
     return replace(trained, prediction=predict(model, job.source, job.settings.batch_size))
 
 
 def _group(job: Job, model: GCD, **how: Any) -> None:
     """Move the centres to clusters of the features as they are now."""
-    features = normalize(predict(model, job.source, job.settings.batch_size).features.numpy())
+    features = predict(model, job.source, job.settings.batch_size).features
+    if not bool(features.isfinite().all()):
+        return  # training went astray, and its loop says so
     try:
-        found = semi_kmeans(features, job.labels, job.settings.classes, seed=job.settings.seed, **how)
+        found = semi_kmeans(
+            normalize(features.numpy()), job.labels, job.settings.classes, seed=job.settings.seed, **how
+        )
     except ValueError as error:
         raise UserError(f"--method gcd cannot group these images: {error}") from error
     with torch.no_grad():

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from newfound.methods.simgcd import SimGCD
 
 MOST_STARTS, DISTANCES = 10, 200_000_000
+FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
 def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
     """Nothing is trained. A cluster is called by the known class that most of its labelled images agree on."""
     assert job.grouping is not None
     named, others = claimed_clusters(job.grouping.clusters, job.labels, job.n_known)
-    centres = np.zeros((job.settings.classes, job.grouping.centres.shape[1]), dtype=np.float32)
+    centres = np.full((job.settings.classes, job.grouping.centres.shape[1]), FAR, dtype=np.float32)
     for k, cluster in [*named.items(), *enumerate(others, start=job.n_known)]:
-        centres[k] = job.grouping.centres[cluster]  # classes that no cluster is left for stay at 0, next to nothing
+        centres[k] = job.grouping.centres[cluster]
     model = Clusters(new_model().tail, torch.from_numpy(centres), job.settings.student_temperature)
     model.to(job.settings.device)
     return Trained(model, predict(model, job.source, job.settings.batch_size), job.labels)
