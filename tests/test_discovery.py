@@ -19,6 +19,7 @@ from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
 from newfound.discovery import discover
 from newfound.errors import UserError
+from newfound.images import read_folder
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.train import Progress
@@ -39,9 +40,7 @@ def lines_of(path, without=()):
 
 @pytest.fixture
 def found(folder, tmp_path):
-    discovery = discover(folder[0], Settings(4, **FAST), out=tmp_path / "run")
-    discovery.score(folder[1])
-    return discovery
+    return discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=folder[1])
 
 
 def test_the_run_folder_holds_everything(found):
@@ -53,7 +52,7 @@ def test_the_run_folder_holds_everything(found):
 
 def test_assignments_name_every_image_once(found):
     table = rows(found.run / "assignments.csv")
-    assert [row["file"] for row in table] == list(found.table.files)
+    assert [row["file"] for row in table] == list(found.results.files)
     names = {row["name"] for row in rows(found.run / "classes.csv")}
     for row in table:
         assert row["class"] in names
@@ -67,7 +66,9 @@ def test_anchors_are_marked(found):
     marked = {row["file"] for row in rows(found.run / "assignments.csv") if row["is_anchor"] == "true"}
     with safe_open(found.run / "checkpoint" / "stage2.safetensors", framework="pt") as file:
         trained_with = file.get_tensor("labels").numpy()
-    expected = {f for f, k, given in zip(found.table.files, trained_with, found.table.labels, strict=True) if k > given}
+    expected = {
+        f for f, k, given in zip(found.results.files, trained_with, found.results.given, strict=True) if k > given
+    }
     assert marked == expected
     assert len(marked) == lines_of(found.run / "anchors.jsonl")[-1]["anchors"] > 0
     assert all(file.startswith("unlabelled/") for file in marked)
@@ -77,18 +78,18 @@ def test_classes_are_counted(found):
     classes = rows(found.run / "classes.csv")
     assert [row["name"] for row in classes] == ["green", "red", "new-1", "new-2"]
     assert [row["kind"] for row in classes] == ["known", "known", "new", "new"]
-    assert sum(int(row["size"]) for row in classes) == len(found.table)
+    assert sum(int(row["size"]) for row in classes) == len(found.results)
     assert all(row["nearest_class"] != row["name"] for row in classes)
 
 
 def test_embeddings_are_unit_vectors_in_the_order_of_the_table(found):
     embeddings = np.load(found.run / "embeddings.npy")
-    assert embeddings.shape == (len(found.table), 1280)
+    assert embeddings.shape == (len(found.results), 1280)
     np.testing.assert_allclose(np.linalg.norm(embeddings.astype(np.float64), axis=1), 1, atol=1e-2)
 
 
-def test_the_model_files_alone_reproduce_the_confidence(found):
-    """What `predict` will need: tail and classifier from model.safetensors, the rest from model.json."""
+def test_the_model_files_alone_reproduce_the_confidence(found, folder):
+    """What `predict` needs: tail and classifier from model.safetensors, the rest from model.json."""
     description = json.loads((found.run / "model.json").read_text())
     tensors = load_file(found.run / "model.safetensors")
     backbone = load_backbone(description["backbone"], image_size=description["image_size"])
@@ -96,13 +97,17 @@ def test_the_model_files_alone_reproduce_the_confidence(found):
     tail = backbone.new_tail()
     tail.load_state_dict({k[len("tail.") :]: t for k, t in tensors.items() if k.startswith("tail.")})
     bank = discovery.open_bank(
-        found.table, backbone, views=2, folder=discovery.default_bank_folder(), screen=discovery.Screen(quiet=True)
+        read_folder(folder[0]),
+        backbone,
+        views=2,
+        folder=discovery.default_bank_folder(),
+        screen=discovery.Screen(quiet=True),
     )
-    features = torch.nn.functional.normalize(tail(bank.evaluation(range(len(found.table)))), dim=1)
+    features = torch.nn.functional.normalize(tail(bank.evaluation(range(len(found.results)))), dim=1)
     directions = torch.nn.functional.normalize(tensors["classifier.weight"], dim=1)
     confidence = ((features @ directions.T) / description["temperature"]).softmax(dim=1).max(dim=1).values
-    np.testing.assert_allclose(confidence.detach(), found.assignment.confidence, atol=1e-5)
-    assert description["class_names"] == list(found.assignment.class_names)
+    np.testing.assert_allclose(confidence.detach(), found.results.assignment.confidence, atol=1e-5)
+    assert description["class_names"] == list(found.results.assignment.class_names)
 
 
 def test_metrics_hold_the_named_numbers(found):
@@ -160,7 +165,8 @@ def test_the_oracle_is_named_in_every_file(folder, tmp_path):
     with safe_open(found.run / "model.safetensors", framework="pt") as file:
         assert "oracle" in file.metadata()
     assert "oracle_clean_anchors = true" in (found.run / "config.toml").read_text()
-    assert "oracle" in found.score(folder[1])
+    assert "oracle" in found.metrics
+    assert found.results.oracle
     other = tmp_path / "other.csv"
     other.write_text(folder[1].read_text().replace("blue", "yellow"))
     with pytest.raises(UserError, match="true labels, which an oracle run learns from, have changed"):
@@ -209,7 +215,7 @@ def test_an_unfinished_first_training_is_refused(folder, tmp_path, monkeypatch):
 def test_training_without_a_bank(folder, tmp_path):
     found = discover(folder[0], Settings(4, **{**FAST, "epochs": 2}, views="fresh"), out=tmp_path / "run")
     again = discover(folder[0], Settings(4, **{**FAST, "epochs": 2}, views="fresh"), out=tmp_path / "again")
-    assert np.array_equal(found.assignment.confidence, again.assignment.confidence)
+    assert np.array_equal(found.results.assignment.confidence, again.results.assignment.confidence)
     assert not discovery.default_bank_folder().exists()
 
 
@@ -222,7 +228,7 @@ def test_a_vision_transformer_from_a_local_file(folder, tmp_path, views):
         4, **{**FAST, "epochs": 1}, backbone="dino_vits16", weights=tmp_path / "vits16.safetensors", views=views
     )
     found = discover(folder[0], settings, out=tmp_path / "run")
-    assert np.load(found.run / "embeddings.npy").shape == (len(found.table), 384)
+    assert np.load(found.run / "embeddings.npy").shape == (len(found.results), 384)
     kept = load_file(found.run / "model.safetensors")
     assert "tail.blocks.11.attn.qkv.weight" in kept
     assert not any(name.startswith("tail.blocks.10.") for name in kept)
@@ -245,9 +251,10 @@ def test_a_labels_file_does_the_same_as_class_folders(folder, tmp_path):
 
 def test_a_run_inside_the_image_folder_is_not_read_as_images(folder):
     found = discover(folder[0], Settings(4, **FAST), out=folder[0] / "run")
-    assert found.table.class_names == ("green", "red")
+    assert found.results.assignment.class_names[:2] == ("green", "red")
+    assert found.results.assignment.n_known == 2
     again = discover(folder[0], Settings(4, **FAST), out=folder[0] / "run", resume=True)
-    assert again.table.fingerprint == found.table.fingerprint
+    assert again.results.data["fingerprint"] == found.results.data["fingerprint"]
 
 
 def test_broken_files_are_listed_and_do_no_harm(folder, tmp_path):
@@ -261,17 +268,15 @@ def test_broken_files_are_listed_and_do_no_harm(folder, tmp_path):
     reasons = {row["file"]: row["reason"] for row in rows(tmp_path / "broken" / "skipped.csv")}
     assert set(reasons) == {"unlabelled/empty.jpg", "unlabelled/notes.txt", "half.jpg"}
     assert all(reasons.values())
-    assert clean.table.fingerprint == broken.table.fingerprint
+    assert clean.results.data["fingerprint"] == broken.results.data["fingerprint"]
 
 
 def test_a_class_known_by_name_alone_claims_no_image(folder, tmp_path):
     (folder[0] / "a heron").mkdir()
-    found = discover(folder[0], Settings(5, **FAST), out=tmp_path / "run")
-    found.score(folder[1])
-    assert found.table.class_names == ("a heron", "green", "red")
-    assert found.table.labelled_per_class == 3.0
+    found = discover(folder[0], Settings(5, **FAST), out=tmp_path / "run", truth=folder[1])
+    assert found.results.assignment.unseen == ("a heron",)
     assert "anchors_per_class = 3.0" in (found.run / "config.toml").read_text()
-    assert found.assignment.class_names == ("green", "red", "new-1", "new-2", "new-3")
+    assert found.results.assignment.class_names == ("green", "red", "new-1", "new-2", "new-3")
     last = rows(found.run / "classes.csv")[-1]
     assert (last["name"], last["kind"], last["size"]) == ("a heron", "known", "0")
     labels = {row["file"]: row["given_label"] for row in rows(found.run / "assignments.csv")}
@@ -281,25 +286,25 @@ def test_a_class_known_by_name_alone_claims_no_image(folder, tmp_path):
 @pytest.mark.parametrize("start", ["clusters", "random"])
 def test_nothing_or_everything_labelled(folder, tmp_path, start):
     everything = discover(folder[0], Settings(4, **FAST, start=start), out=tmp_path / "all", labels=folder[1])
-    assert everything.table.n_labelled == len(everything.table)
+    assert (everything.results.given >= 0).all()
     (tmp_path / "none.csv").write_text("file,label\nred/001.png,\n")
     nothing = discover(folder[0], Settings(4, **FAST, start=start), out=tmp_path / "none", labels=tmp_path / "none.csv")
-    assert nothing.table.n_known == 0
+    assert nothing.results.assignment.n_known == 0
     assert all(row["is_new"] == "true" for row in rows(tmp_path / "none" / "assignments.csv"))
 
 
-def test_a_truth_of_other_files_is_named(found, tmp_path):
+def test_a_truth_of_other_files_is_named(folder, tmp_path):
     (tmp_path / "other.csv").write_text("file,label\nnowhere.png,cat\n")
     with pytest.raises(UserError, match="names none of the 18"):
-        found.score(tmp_path / "other.csv")
+        discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=tmp_path / "other.csv")
 
 
 def test_what_newfound_wrote_among_the_images_is_no_class(folder):
     settings = Settings(4, **FAST, bank_dir=folder[0] / "banks")
     first = discover(folder[0], settings, out=folder[0] / "run1")
     second = discover(folder[0], Settings(4, **FAST), out=folder[0] / "run2")
-    assert first.table.fingerprint == second.table.fingerprint
-    assert {item.reason for item in second.table.skipped} == {"cache folder", "a newfound run"}
+    assert first.results.data["fingerprint"] == second.results.data["fingerprint"]
+    assert {row["reason"] for row in rows(second.run / "skipped.csv")} == {"cache folder", "a newfound run"}
 
 
 def test_a_wrong_setting_leaves_no_run_in_the_way(folder, tmp_path):
@@ -338,7 +343,7 @@ def test_the_table_of_a_clustering_method_is_the_nearest_centre(folder, tmp_path
     assert nearest.tolist() == written
     assert not any(row["is_anchor"] == "true" for row in rows(found.run / "assignments.csv"))
     again = discover(folder[0], found_settings(found), truth=folder[1], out=tmp_path / "run", resume=True)
-    assert np.array_equal(again.assignment.confidence, found.assignment.confidence)
+    assert np.array_equal(again.results.assignment.confidence, found.results.assignment.confidence)
 
 
 def found_settings(found):

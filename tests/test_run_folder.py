@@ -80,7 +80,7 @@ def test_a_first_training_that_is_here_needs_no_other_run(tmp_path):
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
     busy = RunFolder(tmp_path / "run").begun(resolved(), SECTIONS)
-    with busy, pytest.raises(UserError, match="another run is at work"):
+    with busy, pytest.raises(UserError, match="another run or review is at work"):
         begin(tmp_path / "run", resolved(), resume=True)
     # `busy` is still referred to here: the lock is freed by leaving the block, not by the garbage collector
     begin(tmp_path / "run", resolved(), resume=True)

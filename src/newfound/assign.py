@@ -13,6 +13,8 @@ from newfound.images import ImageTable
 from newfound.run_folder import RunFolder
 from newfound.train import Prediction
 
+NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -106,8 +108,8 @@ def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle
         + ["oracle"] * oracle,
         (
             [
-                file, given[i], a.class_names[a.classes[i]], _yes(a.classes[i] >= a.n_known), f"{a.confidence[i]:.6f}",
-                a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}", _yes(a.is_anchor[i]), *mark,
+                file, given[i], a.class_names[a.classes[i]], yes_or_no(a.classes[i] >= a.n_known),
+                f"{a.confidence[i]:.6f}", a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}", yes_or_no(a.is_anchor[i]), *mark,
             ]
             for i, file in enumerate(table.files)
         ),
@@ -125,5 +127,6 @@ def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle
     run.write_csv("classes.csv", header, classes)
 
 
-def _yes(value: bool) -> str:
+def yes_or_no(value: bool) -> str:
+    """As tables have it."""
     return "true" if value else "false"

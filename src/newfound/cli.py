@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,10 +21,13 @@ from newfound.screen import Screen, shown
 if TYPE_CHECKING:
     from newfound.class_count import ClassCount
     from newfound.discovery import Discovery
+    from newfound.predict import Labelled
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
 StudyName = Literal["methods", "components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "class-count",
                     "blocks", "backbone", "anchors", "hard-labels", "tsne", "hessian", "time"]  # fmt: skip
+
+SHOWN = 10  # lines of a list, at most
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -48,6 +52,9 @@ class Discover:
     """CSV file,label with the true classes, for scoring: it changes no result (but see --oracle-clean-anchors)."""
     resume: bool = False
     """Go on with a run that was stopped."""
+    after: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN", help_behavior_hint="")] = None
+    """Another round after newfound review RUN: what was decided there are labels now, and --classes auto is the number
+    of classes there. --out unset: RUN-2."""
 
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
@@ -55,14 +62,99 @@ class Discover:
         if self.truth is not None and not self.truth.is_file():
             raise UserError(f"--truth {self.truth}: there is no such file")
         found = discover(
-            self.folder, self.settings, labels=self.labels, truth=self.truth, out=self.out, resume=self.resume,
-            screen=screen,
+            self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
+            resume=self.resume, screen=screen,
         )  # fmt: skip
         show_classes(found, screen)
         if found.metrics is not None:
             show_score(found.metrics, screen)
         files = ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
         screen.say(f"written to {found.run}: {', '.join(file for file in files if (found.run / file).exists())}")
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Review:
+    """Look through a finished run in the browser, and decide: rename, merge, split, move, accept, reject; undo, too.
+
+    The page is served to this machine alone. Every decision is in RUN/decisions.json before the page says it is saved;
+    newfound discover FOLDER --continue RUN takes them as labels for another round.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run folder."""
+    port: int = 0
+    """Of the page's address; 0: any that is free."""
+    browser: bool = True
+    """Open the page in the browser."""
+
+    def run(self, screen: Screen) -> None:
+        import webbrowser
+
+        from newfound.review import review
+
+        review(self.run_folder, port=self.port, open_browser=webbrowser.open if self.browser else None, screen=screen)
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Report:
+    """Write report.html of a finished run anew, with the decisions of a review if there are any."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run folder."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.decisions import DecisionLog
+        from newfound.report import write_report
+        from newfound.results import read_results
+
+        results = read_results(self.run_folder)
+        with results.run.held():
+            screen.say(f"written: {write_report(results, screen, DecisionLog(results).state())}")
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Predict:
+    """Label other images with the model of a finished run.
+
+    Each image gets a known class, a discovered one, or "none of these" if it is unlike all that the run has seen. Of
+    RUN only model.json and model.safetensors are needed, and decisions.json for names given in a review.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run folder."""
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+    """Image files, folders, or patterns such as 'new/*.jpg'."""
+    out: Path = Path("predictions.csv")
+    """The table to write; it has the columns of assignments.csv, and likeness."""
+    refused: float = 0.01
+    """Share of images like the labelled ones that may be called "none of these" by mistake; 0: every image gets a
+    class."""
+    weights: Annotated[Path | None, UNSET_FILE] = None
+    """A local file with the backbone's weights, if the run had one."""
+    device: str = Settings.device
+    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.predict import predict, skipped_beside
+
+        for path in (self.out, skipped_beside(self.out)):
+            if path.exists():
+                raise UserError(f"{path} is there already. Move it away, or choose another name with --out.")
+        if not self.images:
+            raise UserError("name at least one image file, folder or pattern")
+        labelled = predict(
+            self.run_folder, self.images, refused=self.refused, weights=self.weights, device=self.device, screen=screen
+        )
+        labelled.write_csv(self.out)
+        show_labelled(labelled, screen)
+        for item in labelled.skipped[:SHOWN]:
+            screen.warn(f"not used: {item.file}: {item.reason}")
+        if len(labelled.skipped) > SHOWN:
+            screen.warn(f"{len(labelled.skipped):,} files in all are not used: see {skipped_beside(self.out)}")
+        screen.say(f"written to {self.out}")
 
 
 @paragraphs
@@ -214,7 +306,7 @@ class Demo:
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
     command = tyro.extras.subcommand_cli_from_dict(
-        {"discover": Discover, "count": Count, "bench": Bench, "study": Study, "demo": Demo},
+        {"discover": Discover, "review": Review, "predict": Predict, "report": Report, "count": Count, "bench": Bench, "study": Study, "demo": Demo},
         prog="newfound",
         description="newfound finds the categories nobody has named yet.",
     )
@@ -222,6 +314,8 @@ def main() -> None:
     again = f"The same command{with_resume} goes on from the last epoch."
     if isinstance(command, Count):
         again = "The same command goes on with the bank."
+    elif isinstance(command, Review | Report | Predict):
+        again = ""
     try:
         command.run(Screen())
     except UserError as error:
@@ -230,9 +324,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _stop(f"{error}. What was written before is kept. {again}", 2)
+        _stop(f"{error}. What was written before is kept. {again}".rstrip(), 2)
     except KeyboardInterrupt:
-        _stop(f"stopped. {again}", 130)
+        _stop(f"stopped. {again}".rstrip(), 130)
 
 
 def _stop(message: str, status: int) -> None:
@@ -242,7 +336,7 @@ def _stop(message: str, status: int) -> None:
 
 def show_classes(found: Discovery, screen: Screen) -> None:
     """The discovered classes, largest first."""
-    a, table = found.assignment, found.table
+    a, files = found.results.assignment, found.results.files
     sizes, confidence = a.sizes(), a.mean_confidence()
     new = [k for k in range(a.n_known, len(a.class_names)) if sizes[k]]
     grid = Table(title="Discovered classes", title_justify="left", header_style="bold")
@@ -251,11 +345,25 @@ def show_classes(found: Discovery, screen: Screen) -> None:
     grid.add_column("confidence", justify="right")
     grid.add_column("most certain")
     for k in sorted(new, key=lambda k: -sizes[k]):
-        examples = shown("  ".join(table.files[i] for i in a.most_certain(k, 3)).replace("\n", "\\n"))
+        examples = shown("  ".join(files[i] for i in a.most_certain(k, 3)).replace("\n", "\\n"))
         grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", Text(examples))
     screen.table(grid)
     in_known = int(sizes[: a.n_known].sum())
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
+
+
+def show_labelled(labelled: Labelled, screen: Screen) -> None:
+    """How many images went into each class, largest first."""
+    from newfound.assign import NONE_OF_THESE
+
+    counts = Counter(zip(labelled.classes, labelled.is_new.tolist(), strict=True))
+    grid = Table(header_style="bold")
+    for column in ("class", "", "images"):
+        grid.add_column(column, justify="right" if column == "images" else "left")
+    for (name, is_new), count in sorted(counts.items(), key=lambda item: (item[0][0] == NONE_OF_THESE, -item[1])):
+        kind = "" if name == NONE_OF_THESE else "new" if is_new else "known"
+        grid.add_row(Text(shown(name)), kind, f"{count:,}")
+    screen.table(grid)
 
 
 def show_count(count: ClassCount, screen: Screen) -> None:

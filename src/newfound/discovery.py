@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from newfound.assign import Assignment, assign, classes_in_use, write_assignment
 from newfound.backbones import Backbone, load_backbone
@@ -19,16 +22,20 @@ from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
 from newfound.class_count import ClassCount, count_classes
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
+from newfound.decisions import Reviewed, reviewed_of
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
-from newfound.heads import NearestCentre
 from newfound.images import ImageTable, read_folder
 from newfound.methods import gcd, kmeans, sdas, simgcd
+from newfound.methods.kmeans import Grouping
 from newfound.methods.simgcd import SimGCD
+from newfound.model import write_model
+from newfound.predict import Labelled, predict
+from newfound.results import Results, read_results
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Job, Source, Trained, batches_of
+from newfound.train import Job, Source, batches_of
 from newfound.truth import Truth, read_truth, score
 
 METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit, "gcd": gcd.fit, "kmeans": kmeans.fit}
@@ -41,21 +48,27 @@ class Discovery:
     """A finished run."""
 
     run: Path
-    table: ImageTable
-    assignment: Assignment
-    frozen_clusters: NDArray[np.int64]  # k-means on the features training started from: the number to beat
-    oracle: bool = False  # the truth was used in training, for analysis
     metrics: dict[str, Any] | None = None  # where a truth was given
 
-    def score(self, truth: Path) -> dict[str, Any]:
-        """Compare with true classes from a CSV of ``file,label``, and write metrics.json."""
-        return self._score(read_truth(truth, self.table))
+    @classmethod
+    def load(cls, run: Path | str) -> Discovery:
+        """A run made earlier; to `predict`, its model.json and model.safetensors are enough."""
+        path = Path(run)
+        if not path.is_dir():
+            raise UserError(f"{path}: there is no such run folder")
+        scores = path / "metrics.json"
+        return cls(path, json.loads(scores.read_text("utf-8")) if scores.is_file() else None)
 
-    def _score(self, truth: Truth) -> dict[str, Any]:
-        metrics = score(truth, self.assignment.classes, self.frozen_clusters, self.assignment.n_known)
-        metrics = {"oracle": ORACLE, **metrics} if self.oracle else metrics
-        RunFolder(self.run).write_json("metrics.json", metrics)
-        return metrics
+    @cached_property
+    def results(self) -> Results:
+        """What was found, by image."""
+        return read_results(self.run)
+
+    def predict(
+        self, images: Path | str | Sequence[Path | str], *, weights: Path | None = None, device: str = "auto"
+    ) -> Labelled:
+        """Label other images: files, folders, patterns such as ``"new/*.jpg"``."""
+        return predict(self.run, images, weights=weights, device=device)
 
 
 def discover(
@@ -63,6 +76,7 @@ def discover(
     settings: Settings,
     *,
     labels: Path | None = None,
+    after: Path | None = None,
     truth: Path | None = None,
     out: Path | None = None,
     resume: bool = False,
@@ -70,17 +84,23 @@ def discover(
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
 
-    ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. With ``truth``, a CSV of
-    ``file,label``, the log has the score of each epoch and metrics.json that of the last one; nothing else changes.
-    Python callers see nothing on screen unless they pass a ``Screen()``.
+    ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. ``after`` is an earlier run
+    on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
+    has the score of each epoch and metrics.json that of the last one; nothing else changes. Python callers see nothing
+    on screen unless they pass a ``Screen()``.
     """
     screen = screen or Screen(quiet=True)
     folder = Path(folder)
-    run = RunFolder(out or default_out(folder))
+    earlier = None if after is None else reviewed_of(read_results(after))
+    run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
     run.check_place(resume=resume)
+    labels = labels or (None if earlier is None else _labels_then(earlier.results))
     table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
+    if earlier is not None:
+        table, settings = _next_round(table, settings, earlier, screen)
     referee = None if truth is None else read_truth(truth, table)
-    return discover_table(table, settings, run, referee=referee, labels=labels, screen=screen)
+    origin = {"labels": _place(labels), "continues": _place(after)}
+    return discover_table(table, settings, run, referee=referee, origin=origin, screen=screen)
 
 
 def discover_table(
@@ -89,10 +109,10 @@ def discover_table(
     run: RunFolder,
     *,
     referee: Truth | None = None,
-    labels: Path | None = None,
+    origin: Mapping[str, str | None] | None = None,
     screen: Screen,
 ) -> Discovery:
-    """The same for images that have been looked through already; ``labels`` is only written down."""
+    """The same for images that have been looked through already; where labels came from is only written down."""
     settings, count = _with_classes(settings, table, run, referee, screen)
     settings = _decided(settings, table, referee, screen)
     backbone = backbone_of(settings)
@@ -103,7 +123,7 @@ def discover_table(
     earlier, taken = _earlier_run(run, settings, fingerprints, screen)
     source = open_source(table, backbone, settings, screen)
 
-    with run.begun(settings, _provenance(table, labels, fingerprints, taken)):
+    with run.begun(settings, _provenance(table, origin or {}, fingerprints, taken)):
         _write_skipped(run, table, screen)
         if count is not None:
             run.write_json("class_count.json", asdict(count))
@@ -129,14 +149,69 @@ def discover_table(
         if dropped := settings.classes - len(kept):
             screen.warn(f"{dropped} of the new classes ended up empty and are left out: fewer --classes may fit better")
         write_assignment(run, table, assignment, oracle=settings.oracle_clean_anchors)
-        _write_model(run, trained, kept, backbone, assignment, settings)
-    found = Discovery(run.path, table, assignment, grouping.clusters, settings.oracle_clean_anchors)
-    return found if referee is None else replace(found, metrics=found._score(referee))
+        oracle = ORACLE if settings.oracle_clean_anchors else None
+        write_model(run, trained, kept, backbone, targets, assignment, settings, oracle)
+        return Discovery(run.path, None if referee is None else _score(run, referee, assignment, grouping, oracle))
+
+
+def _score(run: RunFolder, truth: Truth, a: Assignment, frozen: Grouping, oracle: str | None) -> dict[str, Any]:
+    """Compare with the truth, beside plain k-means, and write metrics.json."""
+    metrics = score(truth, a.classes, frozen.clusters, a.n_known)
+    metrics = metrics if oracle is None else {"oracle": oracle, **metrics}
+    run.write_json("metrics.json", metrics)
+    return metrics
 
 
 def default_out(folder: Path) -> Path:
     """Beside where the command is run, named after the images."""
     return Path(f"newfound-{folder.resolve().name}")
+
+
+def next_out(run: Path) -> Path:
+    """
+    >>> next_out(Path("newfound-photos")).name, next_out(Path("newfound-photos-2")).name
+    ('newfound-photos-2', 'newfound-photos-3')
+    """
+    name, dash, number = run.name.rpartition("-")
+    if dash and number.isdecimal():
+        return run.with_name(f"{name}-{int(number) + 1}")
+    return run.with_name(f"{run.resolve().name}-2")
+
+
+def _place(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
+
+
+def _labels_then(results: Results) -> Path | None:
+    """The labels file of an earlier run."""
+    if (told := results.data.get("labels")) is None:
+        return None
+    if not Path(told).is_file():
+        raise UserError(f"the labels of {results.run.path} were in {told}, which is gone. Give them with --labels.")
+    return Path(told)
+
+
+def _next_round(
+    table: ImageTable, settings: Settings, earlier: Reviewed, screen: Screen
+) -> tuple[ImageTable, Settings]:
+    """The images with what a person decided on an earlier run as their labels, and as many classes as there are now."""
+    given = {
+        file: earlier.results.class_name(k)
+        for file, k in zip(earlier.results.files, earlier.results.given, strict=True)
+    }
+    decided = earlier.next_labels()
+    changes = {file: decided.get(file) for file in table.files if file in given and given[file] == table.label_of(file)}
+    if not changes:
+        raise UserError(
+            f"{table.root} has none of the images of {earlier.results.run.path}: there is nothing to continue"
+        )
+    table = table.relabelled(changes)
+    classes = len(earlier.live_names() | set(table.class_names))
+    screen.say(
+        f"after {earlier.results.run.path}: {table.n_labelled:,} labelled in {table.n_known} classes, "
+        f"{classes} classes in all"
+    )
+    return table, replace(settings, classes=settings.classes or classes)
 
 
 def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:
@@ -277,13 +352,13 @@ def open_source(table: ImageTable, backbone: Backbone, settings: Settings, scree
 
 
 def _provenance(
-    table: ImageTable, labels: Path | None, fingerprints: dict[str, str], stage1: dict[str, Any]
+    table: ImageTable, origin: Mapping[str, str | None], fingerprints: dict[str, str], stage1: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
     packages = ("newfound", "torch", "numpy", "scikit-learn", "pillow")
     sections: dict[str, dict[str, Any]] = {name: {"fingerprint": value} for name, value in fingerprints.items()}
     sections["data"] |= {
         "folder": str(table.root.resolve()),
-        "labels": None if labels is None else str(labels.resolve()),
+        **origin,
         "images": len(table),
         "labelled": table.n_labelled,
         "known_classes": table.n_known,
@@ -292,29 +367,3 @@ def _provenance(
     sections["versions"] = {"python": platform.python_version(), **{name: version(name) for name in packages}}
     sections["machine"] = {"processor": platform.machine(), "threads": torch.get_num_threads()}
     return {name: content for name, content in sections.items() if content}
-
-
-def _write_model(
-    run: RunFolder, trained: Trained, kept: Tensor, backbone: Backbone, a: Assignment, settings: Settings
-) -> None:
-    """What is needed to label other images: tail and classifier, and how pixels become their input."""
-    unit = torch.nn.functional.normalize(trained.prediction.features, dim=1)
-    run.write_array("embeddings.npy", unit.numpy().astype(np.float16))
-    tensors = {name: t for name, t in trained.model.state_dict().items() if not name.startswith("projector.")}
-    tensors["classifier.weight"] = tensors["classifier.weight"][kept]
-    run.write_model(
-        tensors,
-        {
-            "backbone": backbone.name,
-            "backbone_fingerprint": backbone.fingerprint,
-            "grad_from_block": settings.grad_from_block,
-            "image_size": backbone.image_size,
-            "pixel_mean": backbone.pixel_mean,
-            "pixel_std": backbone.pixel_std,
-            "classifier": "nearest centre" if isinstance(trained.model.classifier, NearestCentre) else "cosine",
-            "temperature": settings.student_temperature,
-            "class_names": a.class_names,
-            "known_classes": a.n_known,
-            **({"oracle": ORACLE} if settings.oracle_clean_anchors else {}),
-        },
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -103,6 +104,23 @@ class ImageTable:
         """The known classes without a labelled image."""
         return tuple(name for k, name in enumerate(self.class_names) if k not in self.labels)
 
+    def label_of(self, file: str) -> str | None:
+        """The label of one of the files, if it has one."""
+        label = self.labels[self._numbers[file]]
+        return None if label == UNLABELLED else self.class_names[label]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {file: number for number, file in enumerate(self.files)}
+
+    def relabelled(self, changes: Mapping[str, str | None]) -> ImageTable:
+        """The same images with other labels for some files; classes that lose their last image that way are gone."""
+        labels = [changes[file] if file in changes else self.label_of(file) for file in self.files]
+        names = tuple(sorted({name for name in labels if name is not None} | set(self.unseen_classes())))
+        index = {name: number for number, name in enumerate(names)}
+        numbers = [UNLABELLED if name is None else index[name] for name in labels]
+        return replace(self, labels=np.array(numbers, dtype=np.int64), class_names=names)
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what can influence a result: names, contents, labels; not where the folder lies."""
@@ -145,6 +163,36 @@ def read_folder(
     if not digests:
         raise UserError(_nothing_readable(root, len(scan.files), skipped))
     return _make_table(root, digests, given, skipped)
+
+
+def find_files(asked: Sequence[Path | str]) -> tuple[list[str], list[Skipped]]:
+    """Files, what lies below folders, and what patterns such as ``new/*.jpg`` match: each once, in the order asked for.
+
+    Below folders, whatever `read_folder` would leave out without opening it is listed as skipped.
+    """
+    files: list[str] = []
+    skipped: list[Skipped] = []
+    for item in asked:
+        for path in _matching(os.fspath(item)):
+            if not os.path.isdir(path):
+                files.append(path)
+                continue
+            _check_root(Path(path))
+            scan = _scan(Path(path), left_out=set())
+            files += [os.path.join(path, file) for file in sorted(scan.files)]
+            skipped += [Skipped(os.path.join(path, entry.file), entry.reason) for entry in scan.skipped]
+    return list(dict.fromkeys(files)), skipped
+
+
+def _matching(text: str) -> list[str]:
+    """The path itself or, if there is none of that name, what it matches as a pattern."""
+    if os.path.lexists(text):
+        return [text]
+    found = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []
+    if not found:
+        what = "nothing matches this pattern" if glob.has_magic(text) else "there is no such file or folder"
+        raise UserError(f"{text}: {what}")
+    return found
 
 
 @dataclass
@@ -223,7 +271,7 @@ def _scan(root: Path, left_out: set[Identity]) -> _Scan:
         try:
             names = sorted(os.listdir(os.path.join(root, folder.name)))
         except OSError as error:
-            scan.skipped.append(Skipped(folder.name, _why(error)))
+            scan.skipped.append(Skipped(folder.name, why_not(error)))
             continue
         for name in names:
             inner = _enter(root, folder, name, left_out, scan)
@@ -238,7 +286,7 @@ def _enter(root: Path, folder: _Folder, name: str, left_out: set[Identity], scan
     try:
         status = os.stat(os.path.join(root, file))
     except OSError as error:
-        scan.skipped.append(Skipped(file, _why(error)))
+        scan.skipped.append(Skipped(file, why_not(error)))
         return None
     identity = _identity(status)
     if identity in left_out:
@@ -283,7 +331,8 @@ def _file_unwanted(name: str, status: os.stat_result) -> str | None:
     return "system file" if name.lower() in SYSTEM_FILES else None
 
 
-def _why(error: OSError) -> str:
+def why_not(error: OSError) -> str:
+    """Why a file could not be read, in a few words."""
     if isinstance(error, FileNotFoundError):
         return "broken symbolic link"
     if isinstance(error, PermissionError):
@@ -324,7 +373,7 @@ def _read_one(path: Path) -> str | Unreadable:
     except Unreadable as error:
         return error
     except OSError as error:
-        return Unreadable(_why(error))
+        return Unreadable(why_not(error))
 
 
 def _digest(path: Path) -> str:

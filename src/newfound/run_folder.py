@@ -9,8 +9,11 @@ checkpoint/         the last epoch of each training, to go on from
 assignments.csv     class and confidence of every image
 classes.csv         name, size, nearest class of every class
 embeddings.npy      features, a row per line of assignments.csv, float16, length 1
-model.safetensors   tail and classifier; model.json says how to use them
+model.safetensors   tail, classifier, references; model.json says how to use them
 metrics.json        only where a truth was given
+map.npy             two coordinates of every image, for the report
+report.html         the page to look through
+decisions.json      what a person decided on it
 """
 
 from __future__ import annotations
@@ -74,16 +77,23 @@ class RunFolder:
     @contextmanager
     def begun(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> Iterator[None]:
         """Make the folder if need be, and keep other runs out of it."""
+        with self.held():
+            if not self._config.exists():
+                with write_atomically(self._config) as file:
+                    file.write(to_toml(settings, **sections))
+            yield
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs and reviews out of the folder; the system frees the lock when its holder dies."""
         try:
             (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
             held = FileLock(self.path / "checkpoint" / "lock").acquire(timeout=0)
         except OSError as error:  # Timeout is one, too
-            why = "another run is at work in it" if isinstance(error, Timeout) else str(error.strerror)
+            busy = "another run or review is at work in it"
+            why = busy if isinstance(error, Timeout) else str(error.strerror)
             raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
         with held:
-            if not self._config.exists():
-                with write_atomically(self._config) as file:
-                    file.write(to_toml(settings, **sections))
             yield
 
     def _holds_something_else(self) -> bool:
@@ -127,7 +137,7 @@ class RunFolder:
         if not path.exists():
             self._forget(stage, 0)
             return None
-        tensors, metadata = _load_tensors(path)
+        tensors, metadata = load_tensors(path)
         _load_weights(model, tensors)
         for name, parameter in model.named_parameters():
             if f"momentum.{name}" in tensors:
@@ -140,7 +150,7 @@ class RunFolder:
     def load_model(self, model: nn.Module) -> None:
         """The weights of the last stage, as far as it has come."""
         stage = 2 if self._checkpoint(2).exists() else 1
-        _load_weights(model, _load_tensors(self._checkpoint(stage))[0])
+        _load_weights(model, load_tensors(self._checkpoint(stage))[0])
 
     def epochs_done(self, stage: int) -> int:
         """How far the stage has come."""
@@ -218,7 +228,7 @@ class RunFolder:
         for entry in other.log():
             if entry["stage"] == 1:
                 self._append("log.jsonl", entry)
-        tensors, metadata = _load_tensors(other._checkpoint(1))
+        tensors, metadata = load_tensors(other._checkpoint(1))
         kept = {name: t for name, t in tensors.items() if not name.startswith("momentum.")}
         _save_tensors(self._checkpoint(1), kept, metadata)
 
@@ -279,10 +289,8 @@ class RunFolder:
         with write_atomically(self.path / name, "wb") as file:
             np.save(file, array)
 
-    def write_model(self, tensors: dict[str, torch.Tensor], description: dict[str, Any]) -> None:
-        mark = {"oracle": description["oracle"]} if "oracle" in description else {}
-        _save_tensors(self.path / "model.safetensors", tensors, {"format": "newfound model", **mark})
-        self.write_json("model.json", description)
+    def write_tensors(self, name: str, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+        _save_tensors(self.path / name, tensors, metadata)
 
 
 def _save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
@@ -291,7 +299,8 @@ def _save_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[s
         file.write(content)
 
 
-def _load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors and the metadata of a file; no code in it is run."""
     metadata = _load_metadata(path)
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 - not a dict
@@ -306,4 +315,5 @@ def _load_metadata(path: Path) -> dict[str, str]:
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata())
     except SafetensorError as error:
-        raise UserError(f"the checkpoint {path} is damaged ({error}). Delete it to train from the start.") from error
+        what = "Delete it to train from the start." if path.parent.name == "checkpoint" else "Make the run again."
+        raise UserError(f"{path} is damaged ({error}). {what}") from error

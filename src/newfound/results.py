@@ -1,0 +1,107 @@
+"""A finished run, read back from its folder."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from newfound.assign import Assignment
+from newfound.config import Settings, from_toml
+from newfound.errors import UserError
+from newfound.run_folder import RunFolder
+
+RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a run says of its images, in the order of ``files``."""
+
+    run: RunFolder
+    files: tuple[str, ...]  # relative to root
+    given: NDArray[np.int64]  # N: index into assignment.class_names, -1 = unlabelled
+    assignment: Assignment
+    oracle: bool  # the truth was used in training, for analysis
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def class_name(self, number: int) -> str | None:
+        """Of a class by its number, None for -1."""
+        return None if number < 0 else self.assignment.class_names[number]
+
+    @cached_property
+    def _config(self) -> tuple[Settings, dict[str, Any]]:
+        path = self.run.path / "config.toml"
+        return from_toml(path.read_text("utf-8"), path)
+
+    @property
+    def settings(self) -> Settings:
+        """What the run was made with."""
+        return self._config[0]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Of the images: folder, labels, fingerprint, counts."""
+        data: dict[str, Any] = self._config[1].get("data", {})
+        return data
+
+    @property
+    def root(self) -> Path:
+        """Where the images lay when the run was made."""
+        return Path(self.data["folder"])
+
+    @cached_property
+    def embeddings(self) -> NDArray[np.float32]:
+        """N×d, length 1."""
+        return np.asarray(np.load(self.run.path / "embeddings.npy"), dtype=np.float32)
+
+
+def read_results(path: Path | str) -> Results:
+    """The results of a run that has come to its end; raises if there is none."""
+    run = RunFolder(Path(path))
+    if missing := [name for name in RESULT_FILES if not (run.path / name).is_file()]:
+        begun = (run.path / "config.toml").is_file()
+        raise UserError(
+            f"{path} has no {missing[0]}: "
+            + ("the run has not come to its end. Go on with --resume." if begun else "it is not a newfound run.")
+        )
+    classes, images = _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv")
+    try:
+        return _results(run, classes, images)
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r})") from error
+
+
+def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[str, str]]) -> Results:
+    own = [row for row in classes if row["id"]]
+    names = tuple(row["name"] for row in own)
+    index = {name: k for k, name in enumerate(names)}
+    assignment = Assignment(
+        class_names=names,
+        unseen=tuple(row["name"] for row in classes if not row["id"]),
+        n_known=sum(row["kind"] == "known" for row in own),
+        classes=_array(images, "class", index.__getitem__, np.int64),
+        confidence=_array(images, "confidence", float, np.float64),
+        runner_up=_array(images, "runner_up", index.__getitem__, np.int64),
+        runner_up_confidence=_array(images, "runner_up_confidence", float, np.float64),
+        nearest_class=_array(own, "nearest_class", index.__getitem__, np.int64),
+        is_anchor=_array(images, "is_anchor", "true".__eq__, np.bool_),
+    )
+    given = _array(images, "given_label", lambda name: index[name] if name else -1, np.int64)
+    return Results(run, tuple(row["file"] for row in images), given, assignment, "oracle" in images[0])
+
+
+def _array(rows: list[dict[str, str]], column: str, convert: Any, kind: Any) -> NDArray[Any]:
+    return np.array([convert(row[column]) for row in rows], dtype=kind)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return list(csv.DictReader(file))
