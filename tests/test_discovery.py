@@ -45,7 +45,8 @@ def found(folder, tmp_path):
 
 def test_the_run_folder_holds_everything(found):
     expected = {"config.toml", "skipped.csv", "log.jsonl", "anchors.jsonl", "checkpoint", "assignments.csv",
-                "classes.csv", "embeddings.npy", "model.safetensors", "model.json", "metrics.json"}  # fmt: skip
+                "classes.csv", "embeddings.npy", "model.safetensors", "model.json", "metrics.json", "map.npy",
+                "report.html"}  # fmt: skip
     assert set(os.listdir(found.run)) == expected
     assert not list(found.run.rglob("*.tmp"))
 

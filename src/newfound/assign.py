@@ -109,7 +109,8 @@ def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle
         (
             [
                 file, given[i], a.class_names[a.classes[i]], yes_or_no(a.classes[i] >= a.n_known),
-                f"{a.confidence[i]:.6f}", a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}", yes_or_no(a.is_anchor[i]), *mark,
+                f"{a.confidence[i]:.6f}", a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}",
+                yes_or_no(a.is_anchor[i]), *mark,
             ]
             for i, file in enumerate(table.files)
         ),

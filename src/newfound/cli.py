@@ -52,6 +52,8 @@ class Discover:
     """CSV file,label with the true classes, for scoring: it changes no result (but see --oracle-clean-anchors)."""
     resume: bool = False
     """Go on with a run that was stopped."""
+    report: bool = True
+    """Write report.html, the page to look through."""
     after: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN", help_behavior_hint="")] = None
     """Another round after newfound review RUN: what was decided there are labels now, and --classes auto is the number
     of classes there. --out unset: RUN-2."""
@@ -63,13 +65,14 @@ class Discover:
             raise UserError(f"--truth {self.truth}: there is no such file")
         found = discover(
             self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
-            resume=self.resume, screen=screen,
+            resume=self.resume, report=self.report, screen=screen,
         )  # fmt: skip
         show_classes(found, screen)
         if found.metrics is not None:
             show_score(found.metrics, screen)
-        files = ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
+        files = ("report.html", "assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
         screen.say(f"written to {found.run}: {', '.join(file for file in files if (found.run / file).exists())}")
+        screen.say(f"To look through it and to name what was found: newfound review {shlex.quote(str(found.run))}")
 
 
 @paragraphs
@@ -94,6 +97,43 @@ class Review:
         from newfound.review import review
 
         review(self.run_folder, port=self.port, open_browser=webbrowser.open if self.browser else None, screen=screen)
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Export:
+    """Hand the results of a run, or its model, to other programs. What was decided in a review counts."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run folder."""
+    onnx: Annotated[Path | None, UNSET_FILE] = None
+    """The model from pixels to probabilities, for onnxruntime; compared with ours before it is written."""
+    folders: Annotated[Path | None, UNSET_FOLDER] = None
+    """A folder per class with copies of the images. The originals stay where they are."""
+    link: bool = False
+    """With --folders: links instead of copies."""
+    parquet: Annotated[Path | None, UNSET_FILE] = None
+    """The table with everything in it, embeddings too."""
+    label_studio: Annotated[Path | None, UNSET_FILE] = None
+    """Tasks for Label Studio, as JSON with scores; its labelling setup is written beside it."""
+    weights: Annotated[Path | None, UNSET_FILE] = None
+    """With --onnx: a local file with the backbone's weights, if the run had one."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.export import export_folders, export_label_studio, export_onnx, export_parquet
+
+        if not (self.onnx or self.folders or self.parquet or self.label_studio):
+            raise UserError("say what to export: --onnx FILE, --folders FOLDER, --parquet FILE or --label-studio FILE")
+        if self.link and not self.folders:
+            raise UserError("--link goes with --folders")
+        if self.onnx:
+            export_onnx(self.run_folder, self.onnx, weights=self.weights, screen=screen)
+        if self.folders:
+            export_folders(self.run_folder, self.folders, link=self.link, screen=screen)
+        if self.parquet:
+            export_parquet(self.run_folder, self.parquet, screen=screen)
+        if self.label_studio:
+            export_label_studio(self.run_folder, self.label_studio, screen=screen)
 
 
 @paragraphs
@@ -306,15 +346,25 @@ class Demo:
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
     command = tyro.extras.subcommand_cli_from_dict(
-        {"discover": Discover, "review": Review, "predict": Predict, "report": Report, "count": Count, "bench": Bench, "study": Study, "demo": Demo},
+        {
+            "discover": Discover,
+            "review": Review,
+            "predict": Predict,
+            "export": Export,
+            "report": Report,
+            "count": Count,
+            "bench": Bench,
+            "study": Study,
+            "demo": Demo,
+        },
         prog="newfound",
         description="newfound finds the categories nobody has named yet.",
-    )
+    )  # fmt: skip
     with_resume = " with --resume" if isinstance(command, Discover) else ""
     again = f"The same command{with_resume} goes on from the last epoch."
     if isinstance(command, Count):
         again = "The same command goes on with the bank."
-    elif isinstance(command, Review | Report | Predict):
+    elif isinstance(command, Review | Report | Predict | Export):
         again = ""
     try:
         command.run(Screen())

@@ -283,7 +283,6 @@ class DecisionLog:
         self.results = results
         self.path = results.run.path / "decisions.json"
         self._digest = hashlib.sha256((results.run.path / "assignments.csv").read_bytes()).hexdigest()
-        self._numbers = {file: i for i, file in enumerate(results.files)}
         self.revision, self.decisions, self.undone = self._read()
         self.reviewed = Reviewed.of(results, self.decisions)
 

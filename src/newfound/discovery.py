@@ -22,7 +22,7 @@ from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
 from newfound.class_count import ClassCount, count_classes
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
-from newfound.decisions import Reviewed, reviewed_of
+from newfound.decisions import DecisionLog, Reviewed, reviewed_of
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
@@ -31,6 +31,7 @@ from newfound.methods.kmeans import Grouping
 from newfound.methods.simgcd import SimGCD
 from newfound.model import write_model
 from newfound.predict import Labelled, predict
+from newfound.report import write_report
 from newfound.results import Results, read_results
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
@@ -80,14 +81,15 @@ def discover(
     truth: Path | None = None,
     out: Path | None = None,
     resume: bool = False,
+    report: bool = True,
     screen: Screen | None = None,
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
 
     ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. ``after`` is an earlier run
     on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
-    has the score of each epoch and metrics.json that of the last one; nothing else changes. Python callers see nothing
-    on screen unless they pass a ``Screen()``.
+    has the score of each epoch and metrics.json that of the last one; nothing else changes. ``report`` False leaves out
+    report.html. Python callers see nothing on screen unless they pass a ``Screen()``.
     """
     screen = screen or Screen(quiet=True)
     folder = Path(folder)
@@ -100,7 +102,11 @@ def discover(
         table, settings = _next_round(table, settings, earlier, screen)
     referee = None if truth is None else read_truth(truth, table)
     origin = {"labels": _place(labels), "continues": _place(after)}
-    return discover_table(table, settings, run, referee=referee, origin=origin, screen=screen)
+    found = discover_table(table, settings, run, referee=referee, origin=origin, screen=screen)
+    if report:
+        with run.held():
+            write_report(found.results, screen, DecisionLog(found.results).state())
+    return found
 
 
 def discover_table(

@@ -1,0 +1,141 @@
+"""Tasks for Label Studio with the classes as predictions, and the labelling configuration that goes with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
+
+from newfound.decisions import NOT_A_CLASS, Reviewed
+from newfound.export.decided import (
+    NOT_A_CLASS_NAME,
+    VERDICTS,
+    given_name,
+    own_names_first,
+    plain,
+    read_decided,
+    root_of,
+    said_by_a_person,
+)
+from newfound.export.outputs import check_free, new_file
+from newfound.screen import Screen, shown
+
+CONFIG = """<View>
+  <Image name="image" value="$image" zoom="true"/>
+  <Choices name="class" toName="image" choice="single" required="true" showInline="true">
+{choices}
+  </Choices>
+</View>
+"""
+
+
+@dataclass(frozen=True)
+class LabelStudioExport:
+    """What was written; ``document_root`` is the folder that Label Studio must serve."""
+
+    tasks: Path
+    config: Path
+    document_root: Path
+    images: int
+    annotated: int
+
+
+def config_beside(path: Path) -> Path:
+    """Where the labelling configuration goes."""
+    return path.with_name(f"{path.stem}-config.xml")
+
+
+def export_label_studio(run: Path | str, out: Path, *, screen: Screen | None = None) -> LabelStudioExport:
+    """Write tasks as JSON, and beside them the configuration with a choice per class."""
+    screen, config = screen or Screen(quiet=True), config_beside(out)
+    check_free(out, config)
+    reviewed = read_decided(run)
+    root = root_of(reviewed.results)
+    choices = choice_names(reviewed)
+    tasks = [_task(reviewed, choices, i, root.name) for i in range(len(reviewed.results))]
+    lines = [f"    <Choice value={quoteattr(choice)}/>" for choice in choices.values()]
+    with new_file(config) as file:
+        file.write(CONFIG.format(choices="\n".join(lines)))
+    with new_file(out) as file:
+        json.dump(tasks, file, indent=1)
+    annotated = sum("annotations" in task for task in tasks)
+    _tell(out, config, root, reviewed, annotated, screen)
+    return LabelStudioExport(out, config, root.parent, len(tasks), annotated)
+
+
+def choice_names(reviewed: Reviewed) -> dict[int, str]:
+    """What each class is called as a choice, `NOT_A_CLASS` too: printable, and all different."""
+    numbers = [*sorted(reviewed.names), NOT_A_CLASS]
+    names = [*(reviewed.names[k] for k in numbers[:-1]), NOT_A_CLASS_NAME]
+    printable = [shown(plain(name)).replace("\n", "\\n") for name in names]
+    return dict(zip(numbers, own_names_first(names, printable, str), strict=True))
+
+
+def image_url(file: str, folder: str) -> str:
+    """Where Label Studio serves the file if it may serve the parent of ``folder``.
+
+    >>> image_url("a cat/1&2.png", "photos")
+    '/data/local-files/?d=photos/a%20cat/1%262.png'
+    """
+    path = f"{folder}/{file}" if folder else file
+    return f"/data/local-files/?d={quote(path, safe='/', errors='surrogateescape')}"
+
+
+def _task(reviewed: Reviewed, choices: dict[int, str], image: int, folder: str) -> dict[str, Any]:
+    results, said = reviewed.results, said_by_a_person(reviewed, image)
+    given = given_name(reviewed, image)
+    confidence = float(results.assignment.confidence[image])
+    task: dict[str, Any] = {
+        "data": {
+            "image": image_url(results.files[image], folder),
+            "file": plain(results.files[image]),
+            "class": choices[int(reviewed.class_of[image])],
+            "confidence": confidence,
+            "given_label": "" if given is None else plain(given),
+            "verdict": VERDICTS.get(int(reviewed.verdict[image]), ""),
+        }
+    }
+    predicted = _predicted(reviewed, image)
+    if predicted is not None:
+        result = _result(f"prediction-{image}", choices[predicted])
+        task["predictions"] = [{"model_version": _version(reviewed), "score": confidence, "result": [result]}]
+    if said is not None:
+        task["annotations"] = [{"result": [_result(f"annotation-{image}", choices[said])]}]
+    return task
+
+
+def _predicted(reviewed: Reviewed, image: int) -> int | None:
+    """The class to propose: the image's own, but the model's where a person moved it; none where it was rejected."""
+    if reviewed.verdict[image] < 0:
+        return None
+    if not reviewed.placed[image]:
+        return int(reviewed.class_of[image])
+    number = int(reviewed.results.assignment.classes[image])
+    while number in reviewed.merged:
+        number = reviewed.merged[number]
+    return number if number in reviewed.names else NOT_A_CLASS
+
+
+def _result(identity: str, choice: str) -> dict[str, Any]:
+    return {"id": identity, "from_name": "class", "to_name": "image", "type": "choices", "value": {"choices": [choice]}}
+
+
+def _version(reviewed: Reviewed) -> str:
+    oracle = ", trained with the truth" if reviewed.results.oracle else ""
+    return plain(f"newfound {reviewed.results.run.path.resolve().name}{oracle}")
+
+
+def _tell(out: Path, config: Path, root: Path, reviewed: Reviewed, annotated: int, screen: Screen) -> None:
+    screen.say(f"{len(reviewed.results):,} tasks, {annotated:,} of them with a person's label: {out}, {config}")
+    screen.say(
+        "start Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and "
+        f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={root.parent}; add {root} as local storage; see docs/export.md"
+    )
+    unserved = [file for file in reviewed.results.files if plain(file) != file]
+    if unserved:
+        screen.warn(
+            f"Label Studio cannot show {len(unserved):,} files whose names are not UTF-8, such as {unserved[0]}"
+        )

@@ -1,0 +1,128 @@
+"""One Parquet table: a row per image, with the decided class, the model's own answer and the embedding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from newfound.decisions import NOT_A_CLASS, Reviewed
+from newfound.errors import UserError
+from newfound.export.decided import VERDICTS, given_name, plain, read_decided, root_of
+from newfound.export.outputs import check_free, need, new_file
+from newfound.screen import Screen
+
+ROWS = 4096  # written at a time: 20 MB of embeddings
+
+
+@dataclass(frozen=True)
+class ParquetExport:
+    """What was written."""
+
+    file: Path
+    rows: int
+    columns: tuple[str, ...]
+
+
+def export_parquet(run: Path | str, out: Path, *, screen: Screen | None = None) -> ParquetExport:
+    """Write the table; its schema's metadata has the classes and where the images lay."""
+    need("parquet", "pyarrow")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    screen = screen or Screen(quiet=True)
+    check_free(out)
+    reviewed = read_decided(run)
+    embeddings = _embeddings(reviewed)
+    schema = _schema(reviewed, embeddings.shape[1])
+    with (
+        screen.track("writing", len(embeddings)) as progress,
+        new_file(out, "wb") as file,
+        parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        for images in _blocks(len(embeddings)):
+            columns = _columns(reviewed, images)
+            columns["embedding"] = pa.FixedSizeListArray.from_arrays(
+                pa.array(np.asarray(embeddings[images], np.float32).ravel()), embeddings.shape[1]
+            )
+            writer.write_table(pa.table({name: columns[name] for name in schema.names}, schema=schema))
+            progress.update(images.stop)
+    screen.say(f"{len(embeddings):,} rows, {len(schema.names)} columns: {out}")
+    return ParquetExport(out, len(embeddings), tuple(schema.names))
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS))
+
+
+def _schema(reviewed: Reviewed, dim: int) -> Any:
+    import pyarrow as pa
+
+    results, text = reviewed.results, pa.string()
+    fields = [
+        ("file", text),
+        *([] if all(plain(file) == file for file in results.files) else [("file_bytes", pa.binary())]),
+        ("given_label", text), ("class", text), ("is_new", pa.bool_()), ("verdict", text), ("placed", pa.bool_()),
+        ("model_class", text), ("model_is_new", pa.bool_()), ("confidence", pa.float64()), ("runner_up", text),
+        ("runner_up_confidence", pa.float64()), ("is_anchor", pa.bool_()),
+        ("embedding", pa.list_(pa.float32(), dim)),
+        *([("oracle", pa.bool_())] if results.oracle else []),
+    ]  # fmt: skip
+    return pa.schema(fields, metadata={"newfound": json.dumps(_about(reviewed))})
+
+
+def _about(reviewed: Reviewed) -> dict[str, Any]:
+    sizes = {number: len(reviewed.members(number)) for number in [*reviewed.names, NOT_A_CLASS]}
+    return {
+        "version": version("newfound"),
+        "images": plain(str(root_of(reviewed.results))),
+        "classes": [
+            {"name": plain(name), "kind": "known" if k in reviewed.known else "new", "size": sizes[k]}
+            for k, name in sorted(reviewed.names.items())
+        ],
+        "not_a_class": sizes[NOT_A_CLASS],
+        "model_classes": [plain(name) for name in reviewed.results.assignment.class_names],
+        **({"oracle": True} if reviewed.results.oracle else {}),
+    }
+
+
+def _columns(reviewed: Reviewed, images: slice) -> dict[str, Any]:
+    results = reviewed.results
+    a, files, numbers = results.assignment, results.files[images], reviewed.class_of[images].tolist()
+    names = [plain(name) for name in a.class_names]
+    decided = {number: plain(name) for number, name in reviewed.names.items()}
+    given = [given_name(reviewed, i) for i in range(images.start, images.stop)]
+    return {
+        "file": [plain(file) for file in files],
+        "file_bytes": [file.encode("utf-8", "surrogateescape") for file in files],
+        "given_label": [None if name is None else plain(name) for name in given],
+        "class": [decided.get(number) for number in numbers],
+        "is_new": [None if number == NOT_A_CLASS else number not in reviewed.known for number in numbers],
+        "verdict": [VERDICTS.get(verdict) for verdict in reviewed.verdict[images].tolist()],
+        "placed": reviewed.placed[images],
+        "model_class": [names[k] for k in a.classes[images]],
+        "model_is_new": a.classes[images] >= a.n_known,
+        "confidence": a.confidence[images],
+        "runner_up": [names[k] for k in a.runner_up[images]],
+        "runner_up_confidence": a.runner_up_confidence[images],
+        "is_anchor": a.is_anchor[images],
+        "oracle": [results.oracle] * len(files),
+    }
+
+
+def _embeddings(reviewed: Reviewed) -> NDArray[Any]:
+    """Mapped, not read: a large run's need not fit into memory."""
+    path = reviewed.results.run.path / "embeddings.npy"
+    try:
+        embeddings: NDArray[Any] = np.load(path, mmap_mode="r")
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    if embeddings.ndim != 2 or len(embeddings) != len(reviewed.results):
+        raise UserError(f"{path} does not belong to the assignments.csv beside it: its shape is {embeddings.shape}")
+    return embeddings

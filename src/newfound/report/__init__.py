@@ -1,0 +1,63 @@
+"""The report: one page that opens offline, written from a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from newfound.atomic import write_atomically
+from newfound.report.content import page_content
+from newfound.report.findings import (
+    SAME_FEATURES,
+    SAME_LOOK,
+    Findings,
+    duplicate_groups,
+    similar_classes,
+    similar_pairs,
+    wrong_labels,
+)
+from newfound.report.flat_map import map_of
+from newfound.report.page import render_page
+from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails
+from newfound.results import Results
+from newfound.screen import Screen
+
+__all__ = ["NAME", "look_through", "write_report"]
+
+NAME = "report.html"
+
+
+def write_report(results: Results, screen: Screen, state: dict[str, Any] | None = None) -> Path:
+    """Write report.html, and map.npy if need be, to the run folder; ``state`` is a review's, unset: the model's own."""
+    content, thumbnails = look_through(results, screen, state)
+    path = results.run.path / NAME
+    with write_atomically(path) as file:
+        file.write(render_page(content, thumbnails.pictures))
+    if thumbnails.unreadable:
+        screen.warn(f"{thumbnails.unreadable} images could not be read again and have no picture in {path}")
+    return path
+
+
+def look_through(
+    results: Results, screen: Screen, state: dict[str, Any] | None = None
+) -> tuple[dict[str, Any], Thumbnails]:
+    """Everything a page shows: its content, and the pictures."""
+    a, embeddings = results.assignment, results.embeddings
+    screen.say("looking for what deserves a look, and drawing the map")
+    with threadpool_limits(1):  # the same sums, and so the same findings, on every number of cores
+        labels = wrong_labels(embeddings, results.given, a.classes, a.confidence, a.runner_up_confidence)
+        merges = similar_classes(embeddings, a.classes, a.runner_up, a.n_known)
+        copies = similar_pairs(embeddings, SAME_FEATURES)
+        places = map_of(results.run, embeddings)
+        needed = [item.image for item in labels] + copies.first.tolist() + copies.second.tolist()
+        thumbnails = make_thumbnails(
+            results.root, results.files, gallery_order(a.classes, a.confidence, needed), screen
+        )
+        looks_alike = similar_pairs(thumbnails.looks, SAME_LOOK).of(np.array(list(thumbnails.pictures), np.int64))
+    findings = Findings(labels, duplicate_groups(copies, looks_alike), merges)
+    content = page_content(results, places, findings, state)
+    content["thumbnails"] = {"unreadable": thumbnails.unreadable, "left_out": thumbnails.left_out}
+    return content, thumbnails

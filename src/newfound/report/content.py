@@ -1,0 +1,239 @@
+"""What the page shows, as one dictionary that JSON can hold."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from newfound.config import from_toml
+from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
+from newfound.report.neighbours import Floats
+from newfound.results import Results
+
+SURE, UNSURE = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image
+
+
+def initial_state(results: Results) -> dict[str, Any]:
+    """Who is in which class, as the model says and before anybody has changed it."""
+    a = results.assignment
+    return {
+        "revision": 0,
+        "classes": [{"id": k, "name": name, "kind": _kind(k, a.n_known)} for k, name in enumerate(a.class_names)],
+        "class_of": a.classes.tolist(),
+        "verdict": [0] * len(results),
+        "undo": None,
+        "redo": None,
+    }
+
+
+def page_content(
+    results: Results,
+    places: Floats,
+    findings: Findings,
+    state: dict[str, Any] | None = None,
+    *,
+    live: bool = False,
+) -> dict[str, Any]:
+    """Everything but the pictures; ``places`` is the map, N×2."""
+    a, run = results.assignment, results.run.path
+    count, metrics = _json(run / "class_count.json"), _json(run / "metrics.json")
+    return {
+        "title": _name(results.data.get("folder", "")) or "images",
+        "live": live,
+        "summary": summary(results, findings, count, metrics),
+        "images": {
+            "file": list(results.files),
+            "confidence": _rounded(a.confidence),
+            "runner_up": a.runner_up.tolist(),
+            "runner_up_confidence": _rounded(a.runner_up_confidence),
+            "given": results.given.tolist(),
+            "anchor": a.is_anchor.astype(int).tolist(),
+            "x": _rounded(places[:, 0]),
+            "y": _rounded(places[:, 1]),
+        },
+        "findings": {
+            "labels": [asdict(item) for item in findings.labels],
+            "duplicates": [asdict(item) for item in findings.duplicates],
+            "merges": [{**asdict(item), "alike": item.alike, "reason": reason(item)} for item in findings.merges],
+        },
+        "classes": [
+            {"id": k, "name": name, "kind": _kind(k, a.n_known), "nearest": int(a.nearest_class[k])}
+            for k, name in enumerate(a.class_names)
+        ],
+        "unseen": list(a.unseen),
+        "count": count,
+        "anchors": results.run.anchors(),
+        "settings": _settings(results),
+        "versions": _versions(run),
+        "metrics": metrics,
+        "skipped": _lines(run / "skipped.csv"),
+        "oracle": results.oracle,
+        "state": initial_state(results) if state is None else state,
+    }
+
+
+def summary(
+    results: Results,
+    findings: Findings,
+    count: dict[str, Any] | None = None,
+    metrics: dict[str, Any] | None = None,
+) -> list[str]:
+    """What came out, in plain words, a sentence each."""
+    parts = [
+        _of_classes(results),
+        _of_count(results, count),
+        _of_labels(results, findings.labels),
+        _of_confidence(results),
+        _of_merges(findings.merges),
+        _of_duplicates(findings.duplicates),
+        _of_truth(metrics),
+        _of_the_rest(results),
+    ]
+    return [part for part in parts if part]
+
+
+def _of_classes(results: Results) -> str:
+    a = results.assignment
+    known, new = a.n_known, len(a.class_names) - a.n_known
+    in_new = int((a.classes >= a.n_known).sum())
+    sorted_into = f"{_n(len(results), 'image')} {_was(len(results))} sorted into {_n(known + new, 'class')}"
+    if not new:
+        return f"{sorted_into}, all of them known."
+    if not known:
+        return f"{sorted_into}, all newly found: nothing was labelled."
+    return f"{sorted_into}: {known:,} known and {new:,} newly found. The new ones hold {_n(in_new, 'image')}."
+
+
+def _of_count(results: Results, count: dict[str, Any] | None) -> str:
+    if count is None:
+        return ""
+    low, high = count["low"], count["high"]
+    plausible = f"; anything from {low} to {high} is plausible" if low < high else ""
+    return f"Nobody said how many classes there are. newfound estimates about {count['best']}{plausible}."
+
+
+def _of_labels(results: Results, wrong: Sequence[WrongLabel]) -> str:
+    labelled = results.given >= 0
+    total, agree = int(labelled.sum()), int((results.given == results.assignment.classes)[labelled].sum())
+    if not total:
+        return ""
+    text = f"The model agrees with {agree:,} of {_n(total, 'given label')} ({_percent(agree / total)})"
+    if agree == total:
+        return f"{text}."
+    if not wrong:
+        return f"{text}; none of the others looks plainly wrong."
+    one = len(wrong) == 1
+    return f"{text}; {len(wrong):,} of the others {'looks' if one else 'look'} wrong and deserve{'s' * one} a check."
+
+
+def _of_confidence(results: Results) -> str:
+    confidence = results.assignment.confidence
+    sure, unsure = int((confidence >= SURE).sum()), int((confidence < UNSURE).sum())
+    text = f"It is sure of {_n(sure, 'image')} (confidence of {_percent(SURE)} or more)"
+    return f"{text} and unsure of {unsure:,} (below {_percent(UNSURE)})." if unsure else f"{text}."
+
+
+def _of_merges(merges: Sequence[Merge]) -> str:
+    if not merges:
+        return ""
+    return f"{_n(len(merges), 'pair')} of classes look{'s' * (len(merges) == 1)} alike and may be one."
+
+
+def _of_duplicates(groups: Sequence[Duplicates]) -> str:
+    if not groups:
+        return ""
+    where = f" in {_n(len(groups), 'group')}" if len(groups) > 1 else ""
+    return f"{_n(sum(len(group.images) for group in groups), 'image')}{where} are nearly the same picture as another."
+
+
+def _of_truth(metrics: dict[str, Any] | None) -> str:
+    if not metrics or metrics.get("all") is None:
+        return ""
+    return f"Measured against the true classes, {_percent(metrics['all'], 1)} of the unlabelled images are right."
+
+
+def _of_the_rest(results: Results) -> str:
+    names, skipped = results.assignment.unseen, _lines(results.run.path / "skipped.csv")
+    parts = []
+    if names:
+        parts.append(
+            f"{_n(len(names), 'known class')} {'has' if len(names) == 1 else 'have'} no labelled image, so nothing "
+            "could be recognised as one of them"
+        )
+    if skipped:
+        parts.append(f"{_n(skipped, 'file')} {_was(skipped)} not used: skipped.csv says why")
+    return ". ".join(parts) + "." if parts else ""
+
+
+def reason(pair: Merge) -> str:
+    """Why two classes may be one, without their names: a person may have changed them."""
+    return (
+        f"Neighbours mix {_percent(pair.mixed)} as much as within one class; "
+        f"{_percent(pair.runner_up)} of the images have the other as second choice."
+    )
+
+
+def _settings(results: Results) -> dict[str, Any]:
+    """Without folders: a page may be passed on, and where files lie is nobody's business."""
+    values = {name: value for name, value in vars(results.settings).items() if value is not None}
+    return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
+
+
+def _versions(run: Path) -> dict[str, Any]:
+    path = run / "config.toml"
+    versions: dict[str, Any] = from_toml(path.read_text("utf-8"), path)[1].get("versions", {})
+    return versions
+
+
+def _kind(k: int, n_known: int) -> str:
+    return "known" if k < n_known else "new"
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(value, 4) for value in np.nan_to_num(np.asarray(values, dtype=np.float64)).tolist()]
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return content
+
+
+def _lines(path: Path) -> int:
+    """Of a CSV, without its header."""
+    if not path.is_file():
+        return 0
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return max(0, sum(1 for _ in csv.reader(file)) - 1)
+
+
+def _name(folder: str) -> str:
+    return folder.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def _n(count: int, noun: str) -> str:
+    """
+    >>> _n(1, "class"), _n(2000, "class"), _n(0, "image")
+    ('1 class', '2,000 classes', '0 images')
+    """
+    plural = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{plural}"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    """
+    >>> _percent(0.824)
+    '82\\xa0%'
+    """
+    return f"{100 * share:.{digits}f}\u00a0%"  # a line never ends between the two

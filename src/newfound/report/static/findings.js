@@ -1,0 +1,123 @@
+// What deserves a look: labels that look wrong, classes that may be one, nearly the same pictures.
+
+const FIRST = 12; // findings of a kind before "show all"
+const unfolded = new Set(); // kinds whose findings are all shown
+
+function panel(id, title, lead, items, make) {
+  const box = byId(id);
+  const some = unfolded.has(id) ? items : items.slice(0, FIRST);
+  const list = el(
+    "ul",
+    { class: `findings ${id}` },
+    some.map((item) => el("li", {}, make(item))),
+  );
+  const more =
+    items.length > FIRST
+      ? el("button", {
+          type: "button",
+          class: "quiet",
+          "data-key": `unfold-${id}`,
+          "aria-expanded": unfolded.has(id),
+          text: unfolded.has(id) ? "Show fewer" : `Show all ${numbers.format(items.length)}`,
+          onclick: () => {
+            unfolded[unfolded.has(id) ? "delete" : "add"](id);
+            keepingPlace(renderFindings);
+          },
+        })
+      : null;
+  box.replaceChildren(
+    el(
+      "div",
+      { class: "panel-head" },
+      el("h3", { id: `${id}-title`, text: title }),
+      el("span", { class: "tally", text: numbers.format(items.length) }),
+    ),
+    el("p", { class: "lead", text: lead }),
+    items.length ? list : el("p", { class: "empty", text: "Nothing found." }),
+    ...(more ? [more] : []),
+  );
+  for (const group of box.querySelectorAll(".strip")) group.dataset.strip ||= id;
+}
+
+function renderFindings() {
+  const { labels, merges, duplicates } = content.findings;
+  panel(
+    "labels",
+    "Given labels that look wrong",
+    "The model clearly prefers another class, and most of the images that look alike are in that one, too.",
+    labels,
+    (item) => labelFinding(item, labels),
+  );
+  panel(
+    "merges",
+    "Classes that may be one",
+    "At least one of each pair is new. Compare the pictures before you believe it.",
+    merges.filter((pair) => pair.classes.every((id) => classOf(id))),
+    mergeFinding,
+  );
+  panel(
+    "duplicates",
+    "Nearly the same picture",
+    "Copies, also scaled, compressed or brightened anew. Cropped copies are not found.",
+    duplicates,
+    duplicateFinding,
+  );
+}
+
+function lone(i, list, key, note) {
+  const node = tile(i, list, key, note);
+  node.tabIndex = 0;
+  return node;
+}
+
+function labelFinding(item, all) {
+  const now = newfound.state.class_of[item.image];
+  return [
+    lone(
+      item.image,
+      all.map((other) => other.image),
+      "wrong",
+      percent(item.confidence),
+    ),
+    el(
+      "dl",
+      { class: "says" },
+      el("div", {}, el("dt", { text: "Label" }), el("dd", {}, classLink(item.given))),
+      el("div", {}, el("dt", { text: now === item.found ? "Model" : "Now" }), el("dd", {}, classLink(now))),
+      el("div", {}, el("dt", { text: "Lookalikes" }), el("dd", { text: `${percent(item.neighbours)} agree` })),
+    ),
+  ];
+}
+
+function mergeFinding(pair) {
+  const [a, b] = pair.classes;
+  const side = (id) =>
+    el(
+      "div",
+      { class: "side" },
+      el("p", { class: "side-name" }, classLink(id), badge(classOf(id).kind)),
+      tileList((members.get(id) ?? []).slice(0, 4), `pair-${a}-${b}-${id}`, { label: className(id) }),
+    );
+  return [
+    el("div", { class: "pair", "data-pair": `${a} ${b}` }, side(a), side(b)),
+    el("p", { class: "reason", text: pair.reason }),
+  ];
+}
+
+function duplicateFinding(group) {
+  const classes = new Set(group.images.map((i) => newfound.state.class_of[i]));
+  const given = new Set(group.images.map((i) => images.given[i]).filter((id) => id >= 0));
+  const warning = given.size > 1 ? "under different labels" : classes.size > 1 ? "in different classes" : null;
+  return [
+    tileList(group.images, `same-${group.images[0]}`, {
+      label: "Nearly the same picture",
+      notes: group.images.map((i) => className(newfound.state.class_of[i])),
+    }),
+    el(
+      "p",
+      { class: "reason" },
+      count(group.images.length, "image"),
+      warning ? el("strong", { text: `, ${warning}` }) : null,
+    ),
+  ];
+}

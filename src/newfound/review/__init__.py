@@ -1,0 +1,99 @@
+"""The report, live: a person looks through a run and decides; every decision is on disk before the page says so."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import socket
+import webbrowser
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from newfound.atomic import write_atomically
+from newfound.config import Settings
+from newfound.decisions import DecisionLog
+from newfound.errors import UserError
+from newfound.report import NAME, look_through
+from newfound.report.page import read_page, render_page
+from newfound.results import Results, read_results
+from newfound.review.server import create_app
+from newfound.screen import Screen
+
+HOST = "127.0.0.1"
+
+
+def review(
+    run: Path | str, *, port: int = 0, open_browser: Callable[[str], Any] | None = webbrowser.open, screen: Screen
+) -> None:
+    """Serve the page until stopped, to this machine alone; port 0 is any that is free."""
+    results = read_results(run)
+    with results.run.held(), listening(port) as listener:
+        log = DecisionLog(results)
+        content, thumbnails = pages_content(results, screen)
+        token = secrets.token_urlsafe(24)
+        port = listener.getsockname()[1]
+        app = create_app(log, content, thumbnails, token=token, port=port)
+        address = f"http://{HOST}:{port}/?token={token}"
+        screen.say(f"review {results.run.path} at {address}")
+        screen.say("Decisions are saved as you make them. Ctrl-C ends it.")
+        if open_browser is not None:
+            open_browser(address)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False))
+        try:
+            server.run(sockets=[listener])
+        finally:
+            _finish(log, content, thumbnails, screen)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket of this machine alone; whoever connects before the server is up waits."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise UserError(f"--port {port} cannot be used: {error}. Without it, a free one is taken.") from error
+    return listener
+
+
+def pages_content(results: Results, screen: Screen) -> tuple[dict[str, Any], dict[int, bytes]]:
+    """What the page shows: taken from the report if it is of these results, as it takes time to gather."""
+    path = results.run.path / NAME
+    if path.is_file():
+        try:
+            content, thumbnails = read_page(path)
+            if content["images"]["file"] == list(results.files) and len(content["classes"]) == len(
+                results.assignment.class_names
+            ):
+                return content, thumbnails
+        except (ValueError, KeyError, IndexError):
+            screen.warn(f"{path} is not as newfound writes it; it is written anew")
+    content, made = look_through(results, screen)
+    return content, made.pictures
+
+
+def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, bytes], screen: Screen) -> None:
+    """The report as it stands now, and how to go on."""
+    run = log.results.run.path
+    with write_atomically(run / NAME) as file:
+        file.write(render_page({**content, "live": False, "state": log.state()}, thumbnails))
+    number = len(log.decisions)
+    screen.say(f"{number} {'decision is' if number == 1 else 'decisions are'} in {log.path}; {run / NAME} shows them.")
+    if number:
+        screen.say(f"The next round, with them as labels:\n  {continue_command(log.results)}")
+
+
+def continue_command(results: Results) -> str:
+    """What takes the decisions on: the same command with the same settings, as far as they were chosen."""
+    settings, words = results.settings, ["newfound", "discover", str(results.root), "--continue", str(results.run.path)]
+    for name in ("method", "backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir"):
+        value = getattr(settings, name)
+        if value != next(field.default for field in fields(Settings) if field.name == name):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)

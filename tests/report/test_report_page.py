@@ -1,0 +1,314 @@
+"""The page in a real Chromium."""
+
+import json
+import os
+
+import pytest
+
+from browser import expect, opened
+from newfound.report import look_through, write_report
+from newfound.report.content import initial_state
+from newfound.report.page import read_page, render_page
+from newfound.screen import Screen
+from report.runs import write_run
+
+QUIET = Screen(quiet=True)
+EVERYTHING = ("summary", "labels", "merges", "duplicates", "classes", "map", "numbers", "settings")
+
+
+@pytest.fixture
+def page(browser, small_page):
+    with opened(browser, small_page) as page:
+        yield page
+
+
+def scroll_to(page, selector):
+    page.locator(selector).first.evaluate("node => node.scrollIntoView({behavior: 'instant'})")
+    page.wait_for_timeout(50)
+
+
+def render(page, state):
+    page.evaluate("state => newfound.render(state)", state)
+
+
+def test_every_part_is_there(page):
+    for name in EVERYTHING:
+        assert page.locator(f"#{name}").inner_text().strip()
+    assert page.locator(".class-card").count() == 4
+    assert page.locator("#figures dd").all_inner_texts()[:4] == ["160", "2", "2", "80"]
+    assert "160 images were sorted into 4 classes" in page.locator("#sentences").inner_text()
+    assert page.title() == "images – newfound"
+
+
+def test_known_classes_show_their_agreement_with_the_labels(page):
+    assert "Given labels kept\n19 of 19 (100\u00a0%)" in page.locator("#class-0").inner_text()
+    assert "Given labels kept\n20 of 21 (95\u00a0%)" in page.locator("#class-1").inner_text()
+    assert "Given labels" not in page.locator("#class-2").inner_text()
+
+
+def test_pictures_load_only_near_the_window(page):
+    assert page.locator("#class-1 img").count() == 0  # the last card is far below
+    scroll_to(page, "#class-1")
+    page.wait_for_selector("#class-1 img[src^='data:image/webp;base64,']")
+    loaded = page.locator("img[src]").count()
+    assert 0 < loaded < 160
+    assert page.locator("#class-1 img").first.evaluate("img => img.decode().then(() => img.naturalWidth)") == 24
+
+
+def test_nothing_moves_while_pictures_load(page):
+    height = page.evaluate("document.documentElement.scrollHeight")
+    for name in ("#class-2", "#class-3", "#class-0", "#class-1", "#map", "#settings"):
+        scroll_to(page, name)
+    assert page.evaluate("document.documentElement.scrollHeight") == height
+
+
+def test_all_images_of_a_class_can_be_shown(page):
+    scroll_to(page, "#class-2")
+    page.click("#class-2 .all > button")
+    assert page.locator("#class-2 .grid .tile").count() == 40
+    assert page.locator("#class-2 .all > button").get_attribute("aria-expanded") == "true"
+    page.click("#class-2 .all > button")
+    assert page.locator("#class-2 .grid").count() == 0
+
+
+def test_a_large_class_grows_piece_by_piece(browser, tmp_path):
+    results = write_run(tmp_path, [f"{i}.png" for i in range(300)], [0] * 299 + [1], ("a", "b"), 1, side=4)
+    with opened(browser, write_report(results, QUIET)) as page:
+        scroll_to(page, "#class-0")
+        page.click("#class-0 .all > button")
+        assert page.locator("#class-0 .grid .tile").count() == 120
+        page.click("text=Show more (179 left)")
+        page.click("text=Show more (59 left)")
+        assert page.locator("#class-0 .grid .tile").count() == 299
+
+
+def test_a_tile_opens_in_large_and_arrows_go_on(page):
+    scroll_to(page, "#class-2")
+    tile = page.locator("#class-2 [data-strip='2-sure'] .tile").first
+    assert tile.get_attribute("data-image") == "158"
+    tile.click()
+    detail = page.locator("#detail")
+    assert detail.is_visible()
+    assert "part 2/image158.png" in detail.inner_text()
+    assert "Runner-up\nnew-2" in detail.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "image154.png" in detail.inner_text()
+    page.keyboard.press("Escape")
+    assert not detail.is_visible()
+    assert page.evaluate("document.activeElement.dataset.image") == "158"
+
+
+def test_keys_alone_are_enough(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the classes"
+    page.keyboard.press("Enter")
+    scroll_to(page, "#class-2")
+    page.locator("#class-2 [data-strip='2-sure'] .tile").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    tiles = page.locator("#class-2 [data-strip='2-sure'] .tile")
+    assert page.evaluate("document.activeElement.dataset.image") == tiles.nth(10).get_attribute("data-image")
+    assert tiles.evaluate_all("nodes => nodes.filter(node => node.tabIndex === 0).length") == 1
+    page.keyboard.press("Enter")
+    assert page.locator("#detail").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+
+
+def test_the_map_can_be_walked_by_keys(page):
+    canvas = page.locator("canvas")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".map-card:not([hidden])")
+    first = page.locator("#says").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#says").inner_text() != first
+    page.keyboard.press("+")
+    page.keyboard.press("0")
+    page.keyboard.press("Enter")
+    assert page.locator("#detail").is_visible()
+
+
+def test_the_map_shows_what_is_under_the_pointer_and_can_be_filtered(page):
+    scroll_to(page, "#map")
+    box = page.locator("canvas").bounding_box()
+    place = page.evaluate("[newfound.content.images.x[5], newfound.content.images.y[5]]")
+    spans = page.evaluate(
+        "['x', 'y'].map(k => Math.max(...newfound.content.images[k]) - Math.min(...newfound.content.images[k]))"
+    )
+    unit = min((box["width"] - 48) / spans[0], (box["height"] - 48) / spans[1])
+    page.mouse.move(
+        box["x"] + box["width"] / 2 + (place[0] - 0.5) * unit, box["y"] + box["height"] / 2 + (place[1] - 0.5) * unit
+    )
+    page.wait_for_selector(".map-card img[src]")
+    assert "image005.png" in page.locator(".map-card").inner_text()
+    page.locator("#legend button").nth(2).click()
+    page.locator("#map-table summary").click()
+    rows = page.locator("#map-table tbody tr")
+    assert rows.count() == 40
+    assert set(page.locator("#map-table tbody td:nth-child(2)").all_inner_texts()) == {"new-1"}
+
+
+def test_search_finds_classes_and_files(page):
+    page.fill("#search", "image01")
+    page.wait_for_selector("#found .tile")
+    assert page.locator("#found .tile").count() == 10
+    assert page.locator(".class-card").count() == 0
+    page.fill("#search", "new-")
+    expect(page.locator(".class-card")).to_have_count(2)
+    page.fill("#search", "")
+    expect(page.locator(".class-card")).to_have_count(4)
+
+
+def test_kinds_and_order(page):
+    page.click("#kinds >> text=Known")
+    assert page.locator(".class-card h3").all_inner_texts() == ["cat", "dog"]
+    page.click("#kinds >> text=All")
+    page.select_option("#sort", "name")
+    assert page.locator(".class-card h3").all_inner_texts() == ["cat", "dog", "new-1", "new-2"]
+    page.click("#charts >> text=new-2")
+    assert page.evaluate("location.hash") == "#class-3"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (390, "dark"), (768, "light")])
+def test_no_window_is_too_narrow(browser, small_page, width, scheme):
+    with opened(browser, small_page, width=width, height=844, has_touch=True, color_scheme=scheme) as page:
+        for name in EVERYTHING:
+            scroll_to(page, f"#{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+# What a review changes
+
+
+def changed(results, **changes):
+    return json.loads(json.dumps({**initial_state(results), "revision": 1, **changes}))
+
+
+def test_a_new_state_is_drawn_everywhere(page, small):
+    scroll_to(page, "#class-2")
+    state = changed(small)
+    state["classes"][2]["name"] = "otter <b>"
+    state["class_of"] = [2 if k == 3 else k for k in state["class_of"]]  # merged
+    del state["classes"][3]
+    state["class_of"][0] = -1
+    state["verdict"][1] = 1
+    render(page, state)
+    assert page.locator(".class-card").count() == 4  # one is for images that are of no class
+    assert "Images\n80" in page.locator("#class-2").inner_text()
+    assert page.locator("#name-2").inner_text() == "otter <b>"
+    assert page.locator("#legend").inner_text().count("otter <b>") == 1
+    assert "otter <b>" in page.locator("#charts").inner_text()
+    assert page.locator("#figures dd").all_inner_texts()[1:4] == ["2", "1", "80"]
+    assert "Set aside" in page.locator(".class-card[data-class='-1']").inner_text()
+    assert "Changed in a review" in page.locator("#notices").inner_text()
+    assert page.evaluate("newfound.state.revision") == 1
+
+
+def test_focus_and_place_stay_where_they_were(page, small):
+    scroll_to(page, "#class-3")
+    page.locator("#class-3 [data-strip='3-sure'] .tile").nth(4).focus()
+    image = page.evaluate("document.activeElement.dataset.image")
+    before = page.locator("#class-3").bounding_box()["y"]
+    state = changed(small)
+    state["classes"][3]["name"] = "otter"
+    state["class_of"][small.assignment.classes.tolist().index(2)] = 0  # another card changes, too
+    render(page, state)
+    assert page.evaluate("document.activeElement.dataset.image") == image
+    assert abs(page.locator("#class-3").bounding_box()["y"] - before) < 2
+
+
+def test_a_card_that_has_not_changed_is_left_alone(page, small):
+    scroll_to(page, "#class-2")
+    page.evaluate("document.querySelector('#class-2').mine = true; document.querySelector('#class-3').mine = true")
+    state = changed(small)
+    state["classes"][3]["name"] = "otter"
+    render(page, state)
+    assert page.evaluate("document.querySelector('#class-3').mine") is None
+    state["classes"][0]["name"] = "tiger"
+    render(page, state)
+    assert page.evaluate("document.querySelector('#class-2').mine") is None  # it names new-2, now otter, as nearest
+
+
+def test_hooks_see_every_card_and_tile(browser, small, tmp_path):
+    content, thumbnails = look_through(small, QUIET)
+    script = """
+      newfound.hooks.classCard.push((card, c) => card.querySelector(".card-actions").append(`edit ${c.id}`));
+      newfound.hooks.tile.push((tile, i) => { tile.dataset.seen = i; });
+      newfound.hooks.detail.push((dialog, i) => dialog.append(`detail ${i}`));
+    """
+    path = tmp_path / "page.html"
+    path.write_text(render_page(content, thumbnails.pictures, scripts=[script]), "utf-8")
+    with opened(browser, path) as page:
+        assert page.locator(".card-actions").all_inner_texts() == [f"edit {k}" for k in (2, 3, 0, 1)]
+        scroll_to(page, "#class-2")
+        seen = "nodes => nodes.every(node => node.dataset.seen === node.dataset.image)"
+        assert page.locator(".tile").evaluate_all(seen)
+        page.locator("#class-2 .tile").first.click()
+        assert "detail " in page.locator("#detail").inner_text()
+
+
+def test_a_live_page_asks_its_server_for_pictures(page):
+    assert page.evaluate("newfound.thumbnail(3)").startswith("data:image/webp;base64,")
+    page.evaluate("newfound.content.live = true")
+    assert page.evaluate("newfound.thumbnail(3)") == "thumbnails/3"
+
+
+# Names from outside
+
+HOSTILE = [
+    "<script>document.title='owned'</script>",
+    "</script><script>document.title='owned'</script>",
+    "<img src=x onerror=document.title='owned'>",
+    "\"onmouseover=\"document.title='owned'",
+    "{{ 7 * 7 }} ${7 * 7} `x`",
+    "line\nbreak\tand \u202egnp.exe",
+    "caf\udce9",
+    "👩‍🔬 ☃ ñ",
+    "x" * 180,
+    "__proto__",
+]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Every name is a class, known or new, and a file in a folder of that name."""
+    root = tmp_path_factory.mktemp("hostile")
+    names = [name.replace("/", "∕") for name in HOSTILE]  # a file name has no slash
+    try:
+        os.stat(root / names[6])
+    except FileNotFoundError:
+        pass
+    except (OSError, UnicodeError):
+        pytest.skip("this file system has only names in UTF-8")
+    files = [f"{name}/{i}.png" for i in range(14) for name in names]
+    classes = [k for _ in range(14) for k in range(len(names))]
+    given = [k if k < 5 and n % 3 else -1 for n, k in enumerate(classes)]
+    given[4 * len(names)] = 1
+    return write_run(root, files, classes, tuple(HOSTILE), 5, given=given)
+
+
+def test_hostile_names_are_shown_and_do_nothing(browser, hostile):
+    path = write_report(hostile, QUIET)
+    assert read_page(path)[0]["images"]["file"] == list(hostile.files)
+    for width in (1280, 390):
+        with opened(browser, path, width=width) as page:
+            for k in range(len(HOSTILE)):
+                scroll_to(page, f"#class-{k}")
+            for name in EVERYTHING:
+                scroll_to(page, f"#{name}")
+            shown = page.locator("#classes h3").all_inner_texts()
+            assert HOSTILE[0] in shown
+            assert HOSTILE[1] in shown
+            assert "caf\\xe9" in shown
+            assert "line\\nbreak\\tand \\u202egnp.exe" in shown
+            assert "👩‍🔬 ☃ ñ" in shown
+            page.locator("#class-3 .tile").first.click()
+            page.keyboard.press("Escape")
+            page.fill("#search", "<script>")
+            page.wait_for_selector("#found:not([hidden])")
+            assert page.title() == "images – newfound"
+            assert page.locator("script").count() == 3
+            assert page.evaluate("document.documentElement.scrollWidth") == width

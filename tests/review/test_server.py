@@ -1,0 +1,188 @@
+"""The review's server: who may ask, what it gives, and that decisions are kept."""
+
+import json
+import signal
+
+import pytest
+
+from newfound.decisions import reviewed_of
+from newfound.errors import UserError
+from newfound.results import read_results
+from newfound.review import continue_command, review
+from newfound.screen import Screen
+from report.runs import small_run
+from review.live import in_thread, live
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One server for all tests that decide nothing."""
+    results = small_run(tmp_path_factory.mktemp("served"))
+    with in_thread(results) as server:
+        yield server
+
+
+def test_the_page_needs_the_token(served):
+    assert served.ask("GET", "/", cookie=False)[0] == 403
+    assert served.ask("GET", "/?token=wrong", cookie=False)[0] == 403
+    assert served.ask("GET", f"/?token={served.token}%C3%A9", cookie=False)[0] == 403
+    status, headers, content = served.ask("GET", f"/?token={served.token}", cookie=False)
+    assert status == 200
+    assert b"newfound" in content
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert served.ask("GET", "/")[0] == 200  # with the cookie
+
+
+@pytest.mark.parametrize("path", ["/", "/api/state", "/api/revision", "/thumbnails/0", "/images/0", "/nowhere"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "127.0.0.1"}, 421),  # without the port
+        ({"Host": "127.0.0.1.evil.example:80"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Cookie": "newfound-review=x"}, 403),
+        ({"Cookie": None}, 403),
+    ],
+)
+def test_strangers_are_refused(served, path, headers, status):
+    found, given, _ = served.ask("GET", path, **headers)
+    assert found == status
+    assert given["x-content-type-options"] == "nosniff"
+
+
+def test_a_link_elsewhere_may_open_the_page_but_not_the_data(served):
+    crossing = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    assert served.ask("GET", f"/?token={served.token}", cookie=False, **crossing)[0] == 200
+    assert served.ask("GET", "/", cookie=False, **crossing)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Host": "evil.example"}, 421),
+        ({"Content_Type": "text/plain"}, 415),  # what a form of another page could send
+        ({"Content_Length": "5000000"}, 413),
+        ({"Content_Length": None, "Transfer_Encoding": "chunked"}, 411),
+    ],
+)
+def test_decisions_of_strangers_are_refused(served, headers, status):
+    body = b"" if "Content_Length" in headers else b'{"action": "dismiss", "class": 2, "revision": 0}'
+    assert served.ask("POST", "/api/decisions", raw=body, **headers)[0] == status
+    assert served.state()["revision"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b'"\xff"', b'{"revision": 0}', b'{"action": "dismiss", "revision": -1}',
+        b'{"action": "nothing", "revision": 0}', b'{"action": "dismiss", "class": 2, "revision": 0, "more": 1}',
+        b'{"action": "dismiss", "class": "2", "revision": 0}', b'{"action": "dismiss", "class": 1e400, "revision": 0}',
+        b'{"action": "dismiss", "class": 99, "revision": 0}', b'{"action": "split", "class": 99, "revision": 0}',
+        b'{"action": "judge", "images": [160], "verdict": 1, "revision": 0}',
+        b'{"action": "judge", "images": [-1], "verdict": 1, "revision": 0}',
+        b'{"action": "judge", "images": ["a"], "verdict": 1, "revision": 0}',
+        b'{"action": "move", "images": [], "to": 0, "revision": 0}', b'{"action": "split", "revision": 0}',
+        b"[" * 5000,
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_with_a_reason(served, body):
+    status, _, content = served.ask("POST", "/api/decisions", raw=body)
+    assert status in (400, 422)
+    assert json.loads(content)["detail"]
+    assert served.state()["revision"] == 0
+
+
+@pytest.mark.parametrize("path", ["/thumbnails/160", "/thumbnails/-1", "/images/160", "/images/99999999999999999999"])
+def test_there_are_no_other_images(served, path):
+    assert served.ask("GET", path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/thumbnails/../../etc/passwd", "/images/..%2f..%2fetc%2fpasswd", "/images//etc/passwd", "/static/page.js",
+     "/docs", "/openapi.json", "/images/0x1", "/%00"],
+)  # fmt: skip
+def test_no_path_leads_to_a_file(served, path):
+    assert served.ask("GET", path)[0] in (404, 422)
+
+
+def test_pictures_are_encoded_anew(served):
+    status, headers, small = served.ask("GET", "/thumbnails/3")
+    assert (status, headers["content-type"], small[:4]) == (200, "image/webp", b"RIFF")
+    status, headers, large = served.ask("GET", "/images/3")
+    assert (status, headers["content-type"], large[:3]) == (200, "image/jpeg", b"\xff\xd8\xff")
+
+
+def test_an_image_that_leads_out_of_the_folder_is_not_served(tmp_path):
+    results = small_run(tmp_path)
+    outside = tmp_path / "secret.png"
+    (results.root / results.files[0]).rename(outside)
+    (results.root / results.files[0]).symlink_to(outside)
+    (results.root / results.files[1]).unlink()
+    with in_thread(results) as server:
+        assert server.ask("GET", "/images/0")[0] == 404
+        assert server.ask("GET", "/images/1")[0] == 404
+        assert server.ask("GET", "/images/2")[0] == 200
+
+
+def test_a_decision_is_on_disk_before_the_answer(results):
+    with live(results.run.path) as server:
+        status, state = server.decide(action="rename", **{"class": 2}, name="sea <b>otter</b>", revision=0)
+        assert status == 200
+        assert state["revision"] == 1
+        server.stop(signal.SIGKILL)
+    assert reviewed_of(results).names[2] == "sea <b>otter</b>"
+    with live(results.run.path) as server:  # the lock of the dead one does not keep us out
+        assert server.state() == state
+        assert server.decide(action="split", **{"class": 3}, revision=1)[0] == 200
+        assert json.loads(server.ask("POST", "/api/undo", {"revision": 2})[2])["redo"] == "split"
+        said = server.stop()
+    assert "1 decision is in" in said
+    assert f"newfound discover {results.root} --continue {results.run.path}" in said
+    assert '"revision":3' in (results.run.path / "report.html").read_text()
+    assert [path.name for path in results.run.path.rglob("*.tmp")] == []
+
+
+def test_two_windows_do_not_overwrite_each_other(results):
+    with in_thread(results) as server:
+        assert server.decide(action="rename", **{"class": 2}, name="otter", revision=0)[0] == 200
+        status, answer = server.decide(action="rename", **{"class": 2}, name="weasel", revision=0)
+        assert status == 409
+        assert answer["state"] == server.state()
+        assert answer["state"]["classes"][2]["name"] == "otter"
+
+
+def test_a_disk_that_is_full_is_told(results):
+    with in_thread(results) as server:
+        (results.run.path / "decisions.json.tmp").mkdir()  # stands in the way of every file written
+        status, answer = server.decide(action="dismiss", **{"class": 2}, revision=0)
+        assert status == 507
+        assert "decisions.json cannot be written" in answer["detail"]
+        (results.run.path / "decisions.json.tmp").rmdir()
+        assert server.decide(action="dismiss", **{"class": 2}, revision=0)[0] == 200
+
+
+def test_one_review_at_a_time(results):
+    with live(results.run.path), pytest.raises(UserError, match="another run or review is at work"):
+        review(results.run.path, open_browser=None, screen=Screen(quiet=True))
+
+
+def test_a_port_that_is_taken(results, served):
+    with pytest.raises(UserError, match=f"--port {served.port} cannot be used"):
+        review(results.run.path, port=served.port, open_browser=None, screen=Screen(quiet=True))
+    with pytest.raises(UserError, match="--port 70000 cannot be used"):
+        review(results.run.path, port=70000, open_browser=None, screen=Screen(quiet=True))
+
+
+def test_the_next_command_keeps_what_was_chosen(tmp_path):
+    results = small_run(tmp_path)
+    config = results.run.path / "config.toml"
+    config.write_text(config.read_text().replace("image_size = 224", "image_size = 128"))
+    assert continue_command(read_results(results.run.path)).endswith("--image-size 128")
