@@ -201,12 +201,9 @@ def _next_round(
     table: ImageTable, settings: Settings, earlier: Reviewed, screen: Screen
 ) -> tuple[ImageTable, Settings]:
     """The images with what a person decided on an earlier run as their labels, and as many classes as there are now."""
-    given = {
-        file: earlier.results.class_name(k)
-        for file, k in zip(earlier.results.files, earlier.results.given, strict=True)
-    }
-    decided = earlier.next_labels()
-    changes = {file: decided.get(file) for file in table.files if file in given and given[file] == table.label_of(file)}
+    decided, there = earlier.next_labels(), set(earlier.results.files)
+    # what has been labelled in the folder since, and nobody decided on, counts too
+    changes = {file: decided.get(file) or table.label_of(file) for file in table.files if file in there}
     if not changes:
         raise UserError(
             f"{table.root} has none of the images of {earlier.results.run.path}: there is nothing to continue"

@@ -1,0 +1,124 @@
+"""Another round: what was decided on a run are the labels of the next one."""
+
+import shutil
+
+import pytest
+
+from newfound.config import Settings
+from newfound.decisions import DecisionLog
+from newfound.discovery import discover
+from newfound.errors import UserError
+from newfound.images import read_folder
+from newfound.results import read_results
+from pictures import write_folder
+
+FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rounds")
+    images, _ = write_folder(root)
+    settings = Settings(5, **FAST, bank_dir=root / "banks")
+    return discover(images, settings, out=root / "run", report=False), images, root / "banks"
+
+
+def another(first, tmp_path, *decisions, folder=None, **more):
+    """Decide on a copy of the first run, and go on with it."""
+    run = shutil.copytree(first[0].run, tmp_path / "run")
+    log = DecisionLog(read_results(run))
+    for decision in decisions:
+        log.decide(decision, log.revision)
+    settings = Settings(**{"classes": 0, **FAST, "bank_dir": first[2], **more})
+    return discover(folder or first[1], settings, after=run, report=False)
+
+
+def given(found):
+    names = [found.results.class_name(k) for k in found.results.given]
+    return dict(zip(found.results.files, names, strict=True))
+
+
+def test_decisions_are_the_labels(first, tmp_path):
+    results = first[0].results
+    number = len(results.assignment.class_names) - 1
+    moved = [file for file, k in zip(results.files, results.given, strict=True) if k < 0][:3]
+    found = another(
+        first, tmp_path,
+        {"action": "rename", "class": 0, "name": "grass"},
+        {"action": "move", "images": moved, "name": "sky"},
+        {"action": "dismiss", "class": number},
+    )  # fmt: skip
+    assert found.run == tmp_path / "run-2"
+    labels = given(found)
+    assert {labels[file] for file in moved} == {"sky"}
+    assert {label for file, label in labels.items() if file.startswith("green/")} == {"grass"}
+    assert {label for file, label in labels.items() if file.startswith("red/")} == {"red"}
+    assert found.results.assignment.n_known == 3
+    assert found.results.settings.classes == len(read_results(tmp_path / "run").assignment.class_names)  # -1 and +1
+    assert found.results.data["continues"] == str(tmp_path / "run")
+    third = discover(
+        first[1], Settings(**FAST, bank_dir=first[2]), after=found.run, out=tmp_path / "third", report=False
+    )
+    assert given(third) == labels  # nothing was decided on the second: its labels go on
+
+
+def test_it_resumes_as_long_as_nothing_else_is_decided(first, tmp_path):
+    found = another(first, tmp_path, {"action": "rename", "class": 0, "name": "grass"})
+    before = (found.run / "assignments.csv").read_bytes()
+    settings = Settings(**FAST, bank_dir=first[2])
+    with pytest.raises(UserError, match="holds a run already"):
+        discover(first[1], settings, after=tmp_path / "run", report=False)
+    discover(first[1], settings, after=tmp_path / "run", resume=True, report=False)
+    assert (found.run / "assignments.csv").read_bytes() == before
+    log = DecisionLog(read_results(tmp_path / "run"))
+    log.decide({"action": "rename", "class": 0, "name": "moss"}, log.revision)
+    with pytest.raises(UserError, match="the images or labels have changed"):
+        discover(first[1], settings, after=tmp_path / "run", resume=True, report=False)
+
+
+def test_photos_that_came_since_keep_their_own_labels(first, tmp_path):
+    folder = shutil.copytree(first[1], tmp_path / "images")
+    shutil.move(folder / "unlabelled", folder / "later")  # all of them now labelled, as somebody has decided on disk
+    found = another(first, tmp_path, {"action": "rename", "class": 0, "name": "grass"}, folder=folder)
+    labels = given(found)
+    assert {label for file, label in labels.items() if file.startswith("later/")} == {"later"}
+    assert {label for file, label in labels.items() if file.startswith("green/")} == {"grass"}
+
+
+def test_other_images_cannot_continue_a_run(first, tmp_path):
+    other, _ = write_folder(tmp_path / "other", known=("blue",), new=("yellow",), each=2)
+    for file in list(other.rglob("*.png")):
+        file.rename(file.with_name(f"other-{file.name}"))
+    with pytest.raises(UserError, match="nothing to continue"):
+        another(first, tmp_path, folder=other)
+
+
+def test_the_labels_file_of_the_first_round_is_taken_again(first, tmp_path):
+    labels = tmp_path / "labels.csv"
+    labels.write_text("file,label\nred/001.png,rot\n")
+    settings = Settings(4, **FAST, bank_dir=first[2])
+    run = discover(first[1], settings, labels=labels, out=tmp_path / "a", report=False).run
+    labels.write_text("file,label\nred/001.png,rouge\nunlabelled/002.png,bleu\n")
+    second = discover(first[1], settings, after=run, out=tmp_path / "b", report=False)
+    told = {file: name for file, name in given(second).items() if name}
+    assert told == {"red/001.png": "rot", "unlabelled/002.png": "bleu"}  # the run's own labels stay, others are added
+    labels.unlink()
+    with pytest.raises(UserError, match=r"labels\.csv, which is gone"):
+        discover(first[1], settings, after=run, out=tmp_path / "c", report=False)
+
+
+def test_a_run_that_is_none(first, tmp_path):
+    with pytest.raises(UserError, match="not a newfound run"):
+        discover(first[1], Settings(**FAST), after=tmp_path, report=False)
+
+
+def test_a_table_with_other_labels(tmp_path):
+    images, _ = write_folder(tmp_path, each=2)
+    (images / "a heron").mkdir()
+    table = read_folder(images)
+    changed = table.relabelled({"red/001.png": "crimson", "unlabelled/002.png": "crimson"})
+    assert changed.class_names == ("a heron", "crimson", "green")  # red has no image left
+    assert changed.label_of("unlabelled/002.png") == "crimson"
+    assert table.label_of("red/001.png") == "red"
+    assert changed.fingerprint != table.fingerprint
+    assert table.relabelled({}).fingerprint == table.fingerprint
