@@ -102,6 +102,18 @@ def test_judge(log, results):
     assert results.files[2] not in now.next_labels()
 
 
+def test_a_given_label_that_a_person_rejects_is_no_label(log, results):
+    right = next(i for i in range(160) if results.given[i] == DOG and i % 4 == DOG)
+    wrong = 64  # labelled dog, and a cat to the model
+    now = decide(log, action="judge", images=files(results, right, wrong), verdict=-1)
+    labels = now.next_labels()
+    assert labels[results.files[right]] is None
+    assert labels[results.files[wrong]] == "dog"  # what was rejected is that it is a cat
+    decide(log, action="move", images=files(results, 2, wrong), to=CAT)
+    now = decide(log, action="judge", images=files(results, 2, wrong), verdict=-1)
+    assert {now.next_labels()[file] for file in files(results, 2, wrong)} == {None}
+
+
 def test_what_was_said_of_one_class_is_not_said_of_another(log, results):
     decide(log, action="judge", images=files(results, 2), verdict=-1)
     now = decide(log, action="move", images=files(results, 2), to=CAT)
@@ -319,7 +331,7 @@ def test_whatever_is_decided(results, wishes):
         assert set(now.class_of.tolist()) <= set(now.names) | {NOT_A_CLASS}
         assert len(set(now.names.values())) == len(now.names)
         assert now.known <= set(now.names)
-        assert set(now.next_labels().values()) <= set(now.names.values())
+        assert set(now.next_labels().values()) <= {*now.names.values(), None}
         assert (now.class_of[now.verdict != 0] >= 0).all()
     assert DecisionLog(results).state() == log.state()
     while log.decisions:

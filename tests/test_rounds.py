@@ -34,7 +34,7 @@ def another(first, tmp_path, *decisions, folder=None, **more):
 
 
 def given(found):
-    names = [found.results.class_name(k) for k in found.results.given]
+    names = [None if k < 0 else found.results.assignment.class_names[k] for k in found.results.given]
     return dict(zip(found.results.files, names, strict=True))
 
 

@@ -8,9 +8,10 @@ from newfound.errors import UserError
 
 if TYPE_CHECKING:
     from newfound.discovery import Discovery, discover
+    from newfound.estimator import CategoryDiscovery
 
 __version__ = version("newfound")
-__all__ = ["Discovery", "Settings", "UserError", "__version__", "discover"]
+__all__ = ["CategoryDiscovery", "Discovery", "Settings", "UserError", "__version__", "discover"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from newfound import discovery
 
         return getattr(discovery, name)
+    if name == "CategoryDiscovery":
+        from newfound.estimator import CategoryDiscovery
+
+        return CategoryDiscovery
     raise AttributeError(f"module 'newfound' has no attribute {name!r}")

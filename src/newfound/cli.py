@@ -397,7 +397,8 @@ def show_classes(found: Discovery, screen: Screen) -> None:
     for k in sorted(new, key=lambda k: -sizes[k]):
         examples = shown("  ".join(files[i] for i in a.most_certain(k, 3)).replace("\n", "\\n"))
         grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", Text(examples))
-    screen.table(grid)
+    if new:
+        screen.table(grid)
     in_known = int(sizes[: a.n_known].sum())
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
 

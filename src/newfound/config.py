@@ -271,18 +271,18 @@ def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
         raise UserError(f"{source} has settings this version does not know: {', '.join(unknown)}. Update newfound.")
     hints = get_type_hints(Settings)
     for name, value in values.items():
-        if not _fits(value, hints[name]):
+        if not fits(value, hints[name]):
             raise UserError(f"{source} has {name} = {value!r}, which is not a value of that setting")
     paths = {name: Path(values[name]) for name in ("weights", "bank_dir", "stage1") if name in values}
     return Settings(**{**values, **paths}), content
 
 
-def _fits(value: object, hint: Any) -> bool:
+def fits(value: object, hint: Any) -> bool:
     """Is it what TOML has for this type? A whole number may stand for a float, a string is a path."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, part) for part in get_args(hint))
+        return any(fits(value, part) for part in get_args(hint))
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
     return isinstance(value, str if hint is Path else hint)

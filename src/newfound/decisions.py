@@ -208,22 +208,22 @@ class Reviewed:
             number = self.merged[number]
         return number
 
-    def next_labels(self) -> dict[str, str]:
-        """File to class name: what the next round may take as labelled.
+    def next_labels(self) -> dict[str, str | None]:
+        """File to class name: what the next round may take as labelled; None where a given label was rejected.
 
         Given labels, unless the image was moved; images a person moved or accepted; and of each class that a person
         named, merged or split, the anchors, or where it has none the more certain half. Rejected ones never.
         """
-        labels: dict[str, str] = {}
+        labels: dict[str, str | None] = {}
         examples = self._examples()
         for i, file in enumerate(self.results.files):
-            number = int(self.class_of[i])
-            if self.results.given[i] >= 0 and not self.placed[i]:
-                number = self.label_of_given(i)
-            elif self.verdict[i] < 0 or not (self.verdict[i] > 0 or self.placed[i] or examples[i]):
-                continue
-            if number in self.names:
-                labels[file] = self.names[number]
+            told = self.results.given[i] >= 0 or self.placed[i]
+            number = int(self.class_of[i]) if self.placed[i] else self.label_of_given(i)
+            if told:
+                rejected = self.verdict[i] < 0 and self.class_of[i] == number  # not only the model's other opinion
+                labels[file] = None if rejected else self.names[number]
+            elif self.verdict[i] > 0 or (examples[i] and not self.verdict[i]):
+                labels[file] = self.names[int(self.class_of[i])]
         return labels
 
     def _examples(self) -> NDArray[np.bool_]:

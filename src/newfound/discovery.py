@@ -203,7 +203,7 @@ def _next_round(
     """The images with what a person decided on an earlier run as their labels, and as many classes as there are now."""
     decided, there = earlier.next_labels(), set(earlier.results.files)
     # what has been labelled in the folder since, and nobody decided on, counts too
-    changes = {file: decided.get(file) or table.label_of(file) for file in table.files if file in there}
+    changes = {file: decided.get(file, table.label_of(file)) for file in table.files if file in there}
     if not changes:
         raise UserError(
             f"{table.root} has none of the images of {earlier.results.run.path}: there is nothing to continue"

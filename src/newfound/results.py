@@ -32,10 +32,6 @@ class Results:
     def __len__(self) -> int:
         return len(self.files)
 
-    def class_name(self, number: int) -> str | None:
-        """Of a class by its number, None for -1."""
-        return None if number < 0 else self.assignment.class_names[number]
-
     @cached_property
     def _config(self) -> tuple[Settings, dict[str, Any]]:
         path = self.run.path / "config.toml"

@@ -1,0 +1,421 @@
+"""The same discovery as a scikit-learn estimator, over embeddings of anything."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, assert_all_finite, check_array, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor, nn
+
+from newfound.assign import new_names
+from newfound.backbones.embeddings import AdapterTail, Embeddings
+from newfound.class_count import count_classes
+from newfound.config import Settings, fits
+from newfound.discovery import EVALUATED, METHODS, features_of
+from newfound.errors import UserError
+from newfound.heads import Projector
+from newfound.methods.kmeans import Grouping, kmeans
+from newfound.methods.simgcd import SimGCD
+from newfound.run_folder import Checkpoint, RunFolder
+from newfound.screen import Screen
+from newfound.start import start_at_clusters
+from newfound.train import Job, Source, Trained, batches_of
+
+UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
+CHUNK = 1024  # samples predicted at a time
+NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
+# Of Settings: what goes by another name here, and what has a meaning for image files alone
+RENAMED = {"classes": "n_classes", "seed": "random_state"}
+OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir", "stage1",
+             "oracle_clean_anchors")  # fmt: skip
+TYPES = get_type_hints(Settings)
+
+
+class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Sort samples into known classes and newly found ones, given labels for some of them.
+
+    A semi-supervised classifier whose answer may be a class that no label names. What a method has no use for (such as
+    ``epochs`` for "kmeans") is ignored.
+
+    Parameters
+    ----------
+    n_classes : int, default=None
+        How many classes there are in all, known and new. None: estimated.
+    method : {"sdas", "simgcd", "gcd", "kmeans"}, default="sdas"
+        The paper's method, trained twice; SimGCD; GCD; or k-means, which trains nothing.
+    epochs : int, default=None
+        Passes over the samples, in each training. None: 60 on a CPU, 200 on a GPU.
+    batch_size : int, default=128
+        Samples per step.
+    learning_rate : float, default=0.1
+        At the start; it falls along a cosine.
+    rho : float, default=None
+        Radius of the sharpness penalty. 0 halves the time. None: 0.05 for "sdas", 0 for the others.
+    preset : {"generic", "fine-grained", ...}, default=None
+        Values of ``alpha`` and ``beta``, which choose anchors. None: by the number of samples per class.
+    settings : dict, default=None
+        Any other training setting of `newfound.Settings` by its name, such as ``{"beta": 0.5}``.
+    device : str, default="auto"
+        Where to train: "cpu", "cuda", "mps"; "auto" takes a GPU if there is one. Predictions are made on the CPU.
+    verbose : bool, default=False
+        Show progress and remarks.
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for the same result each time.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Known classes in sorted order, then new ones: integers after the largest known one, or "new-1", "new-2", ...
+        A new class that no unlabelled sample was put into is left out.
+    is_new_ : ndarray of bool of shape (n_classes,)
+        Which of ``classes_`` are new.
+    labels_ : ndarray of shape (n_samples,)
+        Class of each training sample, as ``predict`` says: a labelled one may be put elsewhere than its label says.
+    anchors_ : ndarray of int of shape (n_anchors,)
+        Unlabelled training samples that stood as labelled for a new class in the last epoch ("sdas" alone has any).
+    class_count_ : `newfound.class_count.ClassCount` or None
+        How the number of classes was estimated, with a range; None if it was given.
+    n_iter_ : int
+        Epochs trained, over both trainings where there are two.
+    model_ : torch.nn.Module
+        What predicts: tail and classifier, in double precision on the CPU.
+    n_features_in_ : int
+        Length of an embedding.
+    feature_names_in_ : ndarray of str of shape (n_features_in_,)
+        Where X had them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from newfound import CategoryDiscovery
+    >>> X = np.eye(4).repeat(10, axis=0) + 0.1 * np.random.default_rng(0).normal(size=(40, 4))
+    >>> y = ["cat"] * 5 + [None] * 5 + ["dog"] * 5 + [None] * 25
+    >>> found = CategoryDiscovery(n_classes=4, epochs=2, random_state=0).fit(X, y)
+    >>> found.classes_.tolist(), found.is_new_.tolist()
+    (['cat', 'dog', 'new-1', 'new-2'], [False, False, True, True])
+    >>> found.predict(np.eye(4)[:2]).tolist()
+    ['cat', 'dog']
+    """
+
+    def __init__(
+        self,
+        n_classes: int | None = None,
+        *,
+        method: str = "sdas",
+        epochs: int | None = None,
+        batch_size: int = 128,
+        learning_rate: float = 0.1,
+        rho: float | None = None,
+        preset: str | None = None,
+        settings: dict[str, Any] | None = None,
+        device: str = "auto",
+        verbose: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_classes = n_classes
+        self.method = method
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.rho = rho
+        self.preset = preset
+        self.settings = settings
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> CategoryDiscovery:
+        """Learn from labelled and unlabelled samples together.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_views, n_features)
+            Embeddings. Of several views, the first is the one to predict from and the others are trained on. A single
+            one serves for both.
+        y : array-like of shape (n_samples,), default=None
+            Labels: whole numbers, or strings. -1, None, NaN and an empty string mean unlabelled. Without y nothing is
+            labelled.
+
+        Returns
+        -------
+        self
+        """
+        rows = self._validated(X, reset=True, ensure_min_samples=2)
+        targets, known = _encoded(np.full(len(rows), -1) if y is None else y)
+        check_consistent_length(rows, targets)
+        source = Embeddings(check_array(rows, dtype=np.float32, allow_nd=True, copy=True, input_name="X"))
+        screen, run = Screen(quiet=not self.verbose), _Memory()
+        with _value_errors(), torch.random.fork_rng(devices=[]):
+            settings = self._settings()
+            frozen = features_of(_new_tail(source, self.n_features_in_), source)
+            settings = self._with_classes(settings, frozen, targets, screen)
+            settings = settings.resolved(len(known), len(rows), float((targets >= 0).sum()) / max(len(known), 1))
+            grouping = kmeans(frozen, settings.classes, settings.seed)
+            job = Job(source, targets, settings, run, screen, grouping=grouping)
+            trained = METHODS[settings.method](job, lambda: _new_model(job, frozen, grouping))
+
+        self.n_iter_ = len(run.log())
+        self.anchors_ = np.flatnonzero((trained.labels >= 0) & (targets < 0))
+        self._keep(trained, rows, targets, known)
+        if self.n_classes is not None and (empty := settings.classes - len(self.classes_)):
+            warnings.warn(
+                f"{empty} of the new classes ended up empty and are left out: a smaller n_classes than "
+                f"{settings.classes} may fit better",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:
+        """Fit, and return ``labels_``: the class of each training sample."""
+        labels: NDArray[Any] = self.fit(X, y).labels_
+        return labels
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Class of each sample, known or new; of several views, the first counts."""
+        probabilities = self.predict_proba(X)
+        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Probability of each class, a column for each of ``classes_``."""
+        check_is_fitted(self)
+        return self._predicted(self._validated(X, reset=False))[1].numpy()
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Trained features, as long as the embeddings and each of length 1: samples of a class point the same way."""
+        check_is_fitted(self)
+        rows = self._validated(X, reset=False)
+        return F.normalize(self._predicted(rows)[0], dim=1).numpy().astype(rows.dtype)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the labelled samples that are given their own label; unlabelled ones do not count.
+
+        So cross-validation can compare settings by the known classes. Where all true classes are known, new ones
+        included, `newfound.evaluate.cluster_accuracy` first matches them with those that were found.
+        """
+        targets, known = _encoded(y)
+        labelled = targets >= 0
+        if not labelled.any():
+            raise ValueError("y has no labelled sample, so there is nothing to score")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[labelled]
+        predicted = self.predict(X)
+        check_consistent_length(predicted, targets)
+        return float(accuracy_score(known[targets[labelled]], predicted[labelled], sample_weight=weights))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        tags.classifier_tags.poor_score = True  # in two dimensions: a class amid others has no direction of its own
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_features_in_)
+
+    def _validated(self, X: ArrayLike, *, reset: bool, **checks: Any) -> NDArray[np.floating]:
+        """Finite numbers, n×d or n×views×d; what an embedding has to look like is remembered, or compared."""
+        rows = check_array(X, dtype=(np.float64, np.float32), allow_nd=True, estimator=self, input_name="X", **checks)
+        if rows.ndim > 3 or not rows.size:
+            raise ValueError(f"X must be samples×features or samples×views×features; found shape {rows.shape}")
+        validate_data(self, X if rows.ndim == 2 else rows[:, 0], reset=reset, skip_check_array=True)
+        return np.asarray(rows)
+
+    def _settings(self) -> Settings:
+        """The parameters as settings, each of a type that fits; how many classes is still open."""
+        own = {name: value for name, value in self.get_params().items() if name in TYPES}
+        more = dict(self.settings or {})
+        if wrong := sorted(more.keys() - (TYPES.keys() - {*own, *RENAMED, *OF_IMAGES})):
+            raise ValueError(f"settings has {', '.join(wrong)}: not a training setting, or a parameter of its own")
+        values = {name: _plain(value) for name, value in {**own, **more}.items()}
+        for name, value in values.items():
+            if not fits(value, TYPES[name]):
+                raise ValueError(f"{name} must be {_described(TYPES[name])}; found {value!r}")
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return Settings(**values, seed=seed).stripped()
+
+    def _with_classes(
+        self, settings: Settings, frozen: NDArray[np.float32], targets: NDArray[np.int64], screen: Screen
+    ) -> Settings:
+        """With a number of classes, told or estimated."""
+        self.class_count_ = None
+        if self.n_classes is not None:
+            told = _plain(self.n_classes)
+            if not fits(told, int):
+                raise ValueError(f"n_classes must be int or None; found {told!r}")
+            return replace(settings, classes=told)
+        known = int(targets.max()) + 1
+        replace(settings, classes=max(known, 2)).resolved(known, len(targets), 1.0)  # a slip should not wait
+        self.class_count_ = count_classes(frozen, targets)
+        screen.say(str(self.class_count_))
+        return replace(settings, classes=max(self.class_count_.best, known, 2))
+
+    def _keep(
+        self, trained: Trained, rows: NDArray[np.floating], targets: NDArray[np.int64], known: NDArray[Any]
+    ) -> None:
+        """What predicts, and what it says of the training samples.
+
+        Of the new classes, those that an unlabelled sample was put into: a labelled one has its class already.
+        """
+        self.model_ = trained.model.cpu().double().eval().requires_grad_(False)
+        if hasattr(self.model_, "projector"):
+            del self.model_.projector  # it served training alone
+        found = self._predicted(rows)[1].argmax(dim=1).numpy()
+        kept = np.union1d(np.arange(len(known)), found[targets < 0])
+        weight = self.model_.classifier.weight
+        weight.data = weight.data[kept]
+        new = _new_labels(known, len(kept) - len(known))
+        self.classes_ = np.concatenate([known, new]) if len(new) else known
+        self.is_new_ = np.arange(len(kept)) >= len(known)
+        self.labels_ = self.classes_[self._predicted(rows)[1].argmax(dim=1).numpy()]
+
+    def _predicted(self, rows: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
+        """Features n×d and probabilities n×K; in double precision, so that the size of a batch makes no difference."""
+        views = torch.from_numpy(np.array(rows[:, 0] if rows.ndim == 3 else rows, dtype=np.float64))
+        parts = [self.model_.predict(chunk) for chunk in torch.split(views, CHUNK)]
+        features, probabilities = (torch.cat(column) for column in zip(*parts, strict=True))
+        return features, probabilities
+
+
+class _Memory(RunFolder):
+    """A run that leaves nothing behind: the log is kept in memory, and there are no checkpoints to go on from."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self._log: list[dict[str, Any]] = []
+        self._anchors: list[dict[str, Any]] = []
+
+    def restore(self, stage: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
+        return None
+
+    def has_stage1(self) -> bool:
+        return False
+
+    def epochs_done(self, stage: int) -> int:
+        return 0
+
+    def save_epoch(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, entry: dict[str, Any]
+    ) -> None:
+        self._log.append(entry)
+
+    def save_anchors(self, entry: dict[str, Any]) -> None:
+        self._anchors.append(entry)
+
+    def log(self) -> list[dict[str, Any]]:
+        return self._log
+
+    def anchors(self) -> list[dict[str, Any]]:
+        return self._anchors
+
+
+def _new_tail(source: Source, dim: int) -> AdapterTail:
+    tail = AdapterTail(dim)
+    tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, EVALUATED))
+    return tail
+
+
+def _new_model(job: Job, frozen: NDArray[np.float32], grouping: Grouping) -> SimGCD:
+    """A model at its start, drawn from the seed."""
+    dim = frozen.shape[1]
+    torch.default_generator.manual_seed(job.settings.seed)  # not torch.manual_seed: it would seed GPUs as well
+    model = SimGCD(_new_tail(job.source, dim), dim, job.settings)
+    model.projector = Projector(dim, hidden_dim=min(max(4 * dim, NARROW), WIDE))
+    if job.settings.start == "clusters":
+        start_at_clusters(model.classifier, frozen, grouping.clusters, job.labels)
+    return model
+
+
+def _encoded(y: ArrayLike) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """The number of each sample's class, -1 for unlabelled; and the known classes, sorted.
+
+    >>> targets, known = _encoded(["dog", None, "cat", -1, ""])
+    >>> targets.tolist(), known.tolist()
+    ([1, -1, 0, -1, -1], ['cat', 'dog'])
+    """
+    given = y if hasattr(y, "dtype") else np.asarray(y, dtype=object)  # NumPy would make strings of None and NaN
+    values = column_or_1d(given, warn=True)
+    if values.dtype.kind in "biuf":
+        labelled = (values != -1) & ~np.isnan(values)
+        named = values[labelled]
+    else:
+        labelled = np.array([not _marks_unlabelled(value) for value in values.tolist()], dtype=bool)
+        named = _of_one_type(values[labelled].tolist())
+    if len(named):
+        assert_all_finite(named, input_name="y")
+        check_classification_targets(named)
+    known, numbers = np.unique(named, return_inverse=True)
+    targets = np.full(len(values), -1, dtype=np.int64)
+    targets[labelled] = numbers
+    return targets, known
+
+
+def _marks_unlabelled(value: object) -> bool:
+    if isinstance(value, str):
+        return value in UNLABELLED_TEXT
+    if isinstance(value, Real):
+        return value == -1 or math.isnan(value)
+    return value is None or type(value).__name__ == "NAType"  # of pandas, which need not be installed
+
+
+def _of_one_type(labels: list[Any]) -> NDArray[Any]:
+    """All strings or all numbers, in an array of that type."""
+    if not labels:
+        return np.array([], dtype=np.int64)
+    if not (all(isinstance(label, str) for label in labels) or all(isinstance(label, Real) for label in labels)):
+        raise ValueError(f"labels must be all strings or all whole numbers; found {labels[:5]} among others")
+    return np.array(labels)
+
+
+def _new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
+    """Labels for new classes: of the same kind, none of them known, none of them -1.
+
+    >>> _new_labels(np.array([3, 7]), 2).tolist(), _new_labels(np.array(["cat"]), 2).tolist()
+    ([8, 9], ['new-1', 'new-2'])
+    """
+    if known.dtype.kind == "U":
+        return np.array(new_names(tuple(known.tolist()), count))
+    first = max(int(known.max(initial=-1)) + 1, 0)
+    return np.arange(first, first + count)
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """What a person can mend is a ValueError here, and speaks of parameters and samples."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error).replace("; start again with another --out", "")
+        text = re.sub(r"--([a-z][a-z0-9-]*)", lambda option: RENAMED.get(option[1], option[1].replace("-", "_")), text)
+        raise ValueError(re.sub(r"\bimage(s?)\b", r"sample\1", text)) from error
+
+
+def _plain(value: Any) -> Any:
+    """A search hands NumPy's numbers over."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if parts := get_args(hint):
+        return " or ".join(map(_described, parts))
+    return "None" if hint is type(None) else str(hint.__name__)

@@ -1,0 +1,285 @@
+"""CategoryDiscovery: scikit-learn's own checks, and what they do not look at."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import newfound
+from newfound.config import Settings
+from newfound.estimator import CategoryDiscovery
+from newfound.evaluate import cluster_accuracy
+
+KNOWN, CLASSES, EACH, DIM = 2, 4, 20, 8
+TRUE = np.repeat(np.arange(CLASSES), EACH)
+CENTRES = np.random.default_rng(0).normal(size=(CLASSES, DIM)) * 3
+VIEWS = CENTRES[TRUE][:, None] + np.random.default_rng(1).normal(size=(len(TRUE), 4, DIM))
+X = VIEWS[:, 0]
+Y = np.where((TRUE < KNOWN) & (np.arange(len(TRUE)) % 2 == 0), TRUE, -1)
+NAMES = np.array(["heron", "swan"])
+
+DO_NOT_APPLY = {
+    "check_classifiers_classes": "one of its problems has -1 as a class; here it means unlabelled",
+    "check_supervised_y_no_nan": "NaN in y is not an error; it means unlabelled",
+}
+
+
+def quick(**parameters):
+    return CategoryDiscovery(**{"n_classes": CLASSES, "epochs": 2, "random_state": 0, **parameters})
+
+
+def named(mark, dtype=object):
+    return np.array([NAMES[y] if y >= 0 else mark for y in Y], dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return quick().fit(X, Y)
+
+
+@parametrize_with_checks([CategoryDiscovery(epochs=1)], expected_failed_checks=lambda _: DO_NOT_APPLY)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+# What is found
+
+
+def test_known_and_new_groups_are_found(fitted):
+    assert fitted.classes_.tolist() == [0, 1, 2, 3]
+    assert fitted.is_new_.tolist() == [False, False, True, True]
+    assert (fitted.labels_[Y >= 0] == Y[Y >= 0]).all()
+    assert cluster_accuracy(TRUE, fitted.labels_, TRUE < KNOWN).all > 0.95
+
+
+def test_attributes(fitted):
+    assert fitted.n_iter_ == 4  # two trainings
+    assert fitted.n_features_in_ == DIM
+    assert fitted.class_count_ is None
+    assert len(fitted.anchors_) > 0
+    assert (Y[fitted.anchors_] == -1).all()
+    assert fitted.is_new_[np.searchsorted(fitted.classes_, fitted.labels_[fitted.anchors_])].all()
+
+
+@pytest.mark.parametrize("method", ["sdas", "simgcd", "gcd", "kmeans"])
+def test_every_method_predicts_what_it_said(method):
+    model = quick(method=method).fit(X, Y)
+    assert cluster_accuracy(TRUE, model.labels_, TRUE < KNOWN).all > 0.9
+    assert np.array_equal(model.predict(X), model.labels_)
+    assert (len(model.anchors_) > 0) == (method == "sdas")
+    assert model.n_iter_ == {"sdas": 4, "kmeans": 0}.get(method, 2)
+
+
+def test_the_number_of_classes_is_estimated():
+    model = quick(n_classes=None, method="kmeans").fit(X, Y)
+    assert len(model.classes_) == model.class_count_.best >= CLASSES
+    assert model.is_new_.sum() == len(model.classes_) - KNOWN
+
+
+def test_nothing_labelled():
+    model = quick().fit(X)
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+    assert model.is_new_.all()
+    assert np.array_equal(model.labels_, quick().fit_predict(X, np.full(len(X), -1)))
+
+
+def test_everything_labelled_leaves_nothing_to_find():
+    model = quick(n_classes=None).fit(X, TRUE)
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+    assert not model.is_new_.any()
+    assert model.score(X, TRUE) > 0.95
+
+
+def test_empty_new_classes_are_left_out_with_a_warning():
+    few = np.repeat(CENTRES, EACH, axis=0)
+    with pytest.warns(ConvergenceWarning, match="2 of the new classes ended up empty"):
+        model = quick(n_classes=CLASSES + 2, method="kmeans").fit(few, Y)
+    assert len(model.classes_) == len(model.is_new_) == model.predict_proba(few).shape[1] == CLASSES
+
+
+def test_several_views_are_trained_on_and_the_first_is_predicted_from():
+    model = quick().fit(VIEWS, Y)
+    assert model.n_features_in_ == DIM
+    assert np.array_equal(model.predict(VIEWS), model.labels_)
+    assert np.array_equal(model.predict(VIEWS[:, 0]), model.labels_)
+    assert not np.array_equal(model.transform(X), quick().fit(X, Y).transform(X))
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    "y",
+    [named(None), named(np.nan), named(""), named(-1), named("", str), named(-1, str), named(None).tolist(),
+     named(np.nan).tolist(), named(-1).tolist()],
+)  # fmt: skip
+def test_marks_of_unlabelled_strings(y):
+    model = quick(method="kmeans").fit(X, y)
+    assert model.classes_.tolist() == ["heron", "swan", "new-1", "new-2"]
+    assert model.labels_.tolist() == model.classes_[quick(method="kmeans").fit(X, Y).labels_].tolist()
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [([3, 7], [8, 9]), ([-5, -2], [0, 1]), ([False, True], [2, 3]), (["new-1", "z"], ["discovered-1", "discovered-2"])],
+)
+def test_new_labels_are_unused_ones(known, new):
+    y = [known[y] if y >= 0 else None for y in Y]
+    assert quick(method="kmeans").fit(X, y).classes_.tolist() == [*known, *new]
+
+
+@pytest.mark.parametrize("y", [Y.astype(float), np.where(Y < 0, np.nan, Y), Y.tolist(), Y.astype(object)])
+def test_numbers_in_other_guises(y):
+    assert np.array_equal(quick(method="kmeans").fit(X, y).labels_, quick(method="kmeans").fit(X, Y).labels_)
+
+
+@pytest.mark.parametrize(
+    ("y", "text"),
+    [
+        (np.where(Y < 0, -1, Y + 0.5), "Unknown label type"),
+        (np.where(Y < 0, -1, np.inf), "infinity"),
+        (["heron", 3] + [None] * (len(Y) - 2), "all strings or all whole numbers"),
+        (Y[:-1], "inconsistent numbers of samples"),
+        (np.stack([Y, Y], axis=1), "1d array"),
+    ],
+)
+def test_labels_that_cannot_be_used(y, text):
+    with pytest.raises(ValueError, match=text):
+        quick().fit(X, y)
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"n_classes": 1}, "n_classes 1 is too few: 2 classes are known"),
+        ({"n_classes": 0}, "n_classes 0 is too few"),
+        ({"n_classes": 100}, "n_classes 100 is too many: there are only 80 samples"),
+        ({"n_classes": 4.0}, "n_classes must be int or None; found 4.0"),
+        ({"method": "magic"}, "method must be one of 'sdas', 'simgcd', 'gcd', 'kmeans'; found 'magic'"),
+        ({"epochs": "3"}, "epochs must be int or None; found '3'"),
+        ({"epochs": 0}, "epochs must be at least 1; found 0"),
+        ({"learning_rate": -0.1}, "learning_rate must be a number above 0; found -0.1"),
+        ({"device": "abacus"}, "device abacus cannot be used here"),
+        ({"settings": {"beta": 2}}, "beta must be between 0 and 1; found 2"),
+        ({"settings": {"image_size": 96, "seed": 1}}, "settings has image_size, seed: not a training setting"),
+        ({"settings": {"epochs": 2}}, "settings has epochs: .* a parameter of its own"),
+        ({"random_state": "zero"}, "cannot be used to seed"),
+        ({"learning_rate": 1e30}, "training went astray .* A lower learning_rate usually helps.$"),
+    ],
+)
+def test_parameters_that_make_no_sense(parameters, text):
+    with pytest.raises(ValueError, match=text) as error:
+        quick(**parameters).fit(X, Y)
+    assert "--" not in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(80,), (80, 2, 2, 2), (80, 0, 8), (1, 8)])
+def test_shapes_that_cannot_be_used(shape):
+    with pytest.raises(ValueError, match=r"shape|2D array|1 sample"):
+        quick().fit(np.ones(shape))
+
+
+def test_numbers_too_large_for_training():
+    with pytest.raises(ValueError, match="too large for dtype"), np.errstate(over="ignore", invalid="ignore"):
+        quick().fit(X * 1e39, Y)
+
+
+def test_defaults_are_those_of_a_run():
+    defaults = CategoryDiscovery().get_params()
+    for name in ("method", "epochs", "batch_size", "learning_rate", "rho", "preset", "device"):
+        assert defaults[name] == getattr(Settings(), name)
+
+
+def test_settings_reach_the_training():
+    assert len(quick(settings={"strategy": "without-pretrain", "warmup_epochs": 1}).fit(X, Y).anchors_) > 0
+    cool = quick(settings={"student_temperature": 0.01}, method="kmeans").fit(X, Y).predict_proba(X)
+    assert cool.max(axis=1).mean() > quick(method="kmeans").fit(X, Y).predict_proba(X).max(axis=1).mean()
+
+
+# Predictions
+
+
+def test_probabilities_belong_to_the_classes(fitted):
+    probabilities = fitted.predict_proba(X)
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert np.array_equal(fitted.classes_[probabilities.argmax(axis=1)], fitted.labels_)
+
+
+def test_features_are_of_length_one(fitted):
+    assert np.allclose(np.linalg.norm(fitted.transform(X), axis=1), 1)
+    assert fitted.transform(X.astype(np.float32)).dtype == np.float32
+    assert fitted.get_feature_names_out().tolist()[:2] == ["categorydiscovery0", "categorydiscovery1"]
+
+
+def test_how_many_are_predicted_at_once_does_not_matter(fitted, monkeypatch):
+    whole = fitted.predict_proba(X)
+    monkeypatch.setattr("newfound.estimator.CHUNK", 7)
+    assert np.allclose(fitted.predict_proba(X), whole, rtol=1e-12)
+
+
+def test_a_copy_from_a_file_says_the_same(fitted):
+    content = pickle.dumps(fitted)
+    assert len(content) < 200_000  # what only training needs is not in it
+    assert np.array_equal(pickle.loads(content).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_score_counts_labelled_samples_alone(fitted):
+    wrong = np.where(np.arange(len(Y)) < 10, 1 - Y, Y)[Y >= 0]
+    assert fitted.score(X, Y) == 1
+    assert fitted.score(X[Y >= 0], wrong) == 0.75
+    with pytest.raises(ValueError, match="nothing to score"):
+        fitted.score(X, np.full(len(X), -1))
+
+
+def test_an_unfitted_one_says_so():
+    with pytest.raises(NotFittedError):
+        quick().predict(X)
+
+
+# Manners
+
+
+def test_the_same_random_state_gives_the_same(fitted):
+    assert np.array_equal(quick().fit(X, Y).predict_proba(X), fitted.predict_proba(X))
+    assert not np.array_equal(quick(random_state=1).fit(X, Y).predict_proba(X), fitted.predict_proba(X))
+    state = np.random.RandomState(0)
+    assert np.array_equal(quick(random_state=state).fit(X, Y).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_no_trace_is_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before, rows = torch.get_rng_state(), X.copy()
+    quick().fit(rows, Y)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(rows, X)
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr().out == ""
+
+
+def test_verbose_shows_progress(capsys):
+    quick(verbose=True).fit(X, Y)
+    assert "training 4/4" in capsys.readouterr().out
+
+
+def test_clone_pipeline_and_search(fitted):
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert is_classifier(fitted)
+    pipeline = make_pipeline(StandardScaler(), quick(method="kmeans", n_classes=None))
+    grid = {"categorydiscovery__n_classes": np.arange(3, 5), "categorydiscovery__method": ["kmeans", "simgcd"]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X, Y)
+    assert search.best_score_ > 0.9
+    assert np.array_equal(search.predict(X), search.best_estimator_[-1].labels_)
+
+
+def test_it_is_there_to_import():
+    assert newfound.CategoryDiscovery is CategoryDiscovery
