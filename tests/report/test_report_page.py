@@ -38,6 +38,7 @@ def test_every_part_is_there(page):
     assert page.locator("#figures dd").all_inner_texts()[:4] == ["160", "2", "2", "80"]
     assert "160 images were sorted into 4 classes" in page.locator("#sentences").inner_text()
     assert page.title() == "images – newfound"
+    assert page.evaluate("() => scrollY") == 0
 
 
 def test_known_classes_show_their_agreement_with_the_labels(page):
@@ -310,5 +311,6 @@ def test_hostile_names_are_shown_and_do_nothing(browser, hostile):
             page.fill("#search", "<script>")
             page.wait_for_selector("#found:not([hidden])")
             assert page.title() == "images – newfound"
+    assert page.evaluate("() => scrollY") == 0
             assert page.locator("script").count() == 3
             assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -4,10 +4,10 @@
 function tile(i, list, key, note = null) {
   const given = images.given[i];
   const parts = [fileName(i), className(newfound.state.class_of[i]), percent(images.confidence[i])];
-  if (given >= 0) parts.push(`labelled ${className(given)}`);
+  const differs = given >= 0 && given !== newfound.state.class_of[i];
+  if (given >= 0) parts.push(differs ? `≠ label ${className(given)}` : `labelled ${className(given)}`);
   const verdict = newfound.state.verdict[i];
   if (verdict) parts.push(verdict > 0 ? "accepted" : "rejected");
-  const differs = given >= 0 && given !== newfound.state.class_of[i];
   const node = el(
     "button",
     {

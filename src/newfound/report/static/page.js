@@ -289,10 +289,9 @@ function renderSettings() {
 function keepingPlace(draw) {
   const key = document.activeElement?.dataset?.key;
   const card = document.activeElement?.closest?.(".class-card")?.id;
-  const mark = [...document.querySelectorAll(".class-card, .panel")].find(
-    (node) => node.getBoundingClientRect().bottom > 80,
-  );
-  const top = mark?.getBoundingClientRect().top;
+  const inSight = (node) => node.getBoundingClientRect().bottom > 80;
+  const mark = window.scrollY > 0 && [...document.querySelectorAll(".class-card, .panel")].find(inSight);
+  const top = mark && mark.getBoundingClientRect().top;
   draw();
   const same = mark && (mark.isConnected ? mark : mark.id && byId(mark.id));
   if (same) window.scrollBy({ top: same.getBoundingClientRect().top - top, behavior: "instant" });
