@@ -2,8 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from browser import browser  # noqa: F401 - a fixture
 from doubles import mean_colour_backbone
+from newfound.report import write_report
+from newfound.screen import Screen
 from pictures import write_folder
+from report.runs import small_run
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -28,3 +32,15 @@ def folder(tmp_path):
 @pytest.fixture
 def quick_backbone():
     return mean_colour_backbone()
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A finished run of which nothing is changed."""
+    return small_run(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="session")
+def small_page(small):
+    """Its page."""
+    return write_report(small, Screen(quiet=True))

@@ -114,6 +114,40 @@ def test_a_given_label_that_a_person_rejects_is_no_label(log, results):
     assert {now.next_labels()[file] for file in files(results, 2, wrong)} == {None}
 
 
+def test_images_thrown_out_with_a_class_lose_their_labels(log, results):
+    """Moved into a class of rubbish, which is then none."""
+    labelled = [i for i in range(160) if results.given[i] == DOG][:2]
+    decide(log, action="move", images=files(results, *labelled, 3), name="rubbish")
+    now = decide(log, action="dismiss", **{"class": 4})
+    assert [now.next_labels()[file] for file in files(results, *labelled, 3)] == [None] * 3
+    others = [i for i in range(160) if results.given[i] == DOG][2:]
+    assert {now.next_labels()[results.files[i]] for i in others} == {"dog"}
+
+
+def test_to_accept_is_to_agree_with_the_class_it_is_in(log, results):
+    wrong = 64  # labelled dog, and a cat to the model
+    now = decide(log, action="judge", images=files(results, wrong), verdict=1)
+    assert now.next_labels()[results.files[wrong]] == "cat"
+
+
+def test_a_split_forgets_what_was_said_of_the_whole(log, results):
+    decide(log, action="judge", images=files(results, 2, 6), verdict=1)
+    decide(log, action="move", images=files(results, 3), to=NEW1)
+    now = decide(log, action="split", **{"class": NEW1}, images=files(results, 2, 3))
+    assert now.verdict[[2, 3, 6]].tolist() == [0, 0, 1]
+    assert not now.placed[3]
+
+
+def test_labels_follow_their_class(log, results):
+    assert log.state()["given"] == results.given.tolist()
+    decide(log, action="merge", classes=[CAT], into=DOG)
+    assert set(log.state()["given"]) == {-1, DOG}
+    labelled = next(i for i in range(160) if results.given[i] == DOG)
+    decide(log, action="move", images=files(results, labelled, 2), to=NEW1)
+    assert log.state()["given"][labelled] == NEW1
+    assert log.state()["given"][2] == -1
+
+
 def test_what_was_said_of_one_class_is_not_said_of_another(log, results):
     decide(log, action="judge", images=files(results, 2), verdict=-1)
     now = decide(log, action="move", images=files(results, 2), to=CAT)
@@ -243,7 +277,12 @@ def test_a_full_disk_loses_nothing(log, results, monkeypatch):
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [("{", "cannot be read"), ("[]", "cannot be read"), ('{"version": 2, "results": ""}', "cannot be read")],
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"version": 2, "results": ""}', "cannot be read"),
+        ('{"version": 1, "results": "", "revision": 1, "undone": [], "decisions": ["a"]}', "cannot be read"),
+    ],
 )
 def test_a_damaged_file_is_named(log, results, content, text):
     log.path.write_text(content)
@@ -256,6 +295,9 @@ def test_decisions_of_another_version_or_on_other_results_are_refused(log, resul
     content = json.loads(log.path.read_text())
     log.path.write_text(json.dumps({**content, "version": 2}))
     with pytest.raises(UserError, match="Update newfound"):
+        DecisionLog(results)
+    log.path.write_text(json.dumps({**content, "decisions": [{"action": "dismiss", "class": 77}]}))
+    with pytest.raises(UserError, match=r"decisions\.json has a decision that cannot be: there is no class number 77"):
         DecisionLog(results)
     log.path.write_text(json.dumps({**content, "results": "0" * 64}))
     with pytest.raises(UserError, match="has changed since"):

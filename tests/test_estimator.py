@@ -233,6 +233,13 @@ def test_a_copy_from_a_file_says_the_same(fitted):
     assert np.array_equal(pickle.loads(content).predict_proba(X), fitted.predict_proba(X))
 
 
+def test_unsigned_labels():
+    y = np.array([1, 2] * 10 + [-1] * 60)
+    model = quick().fit(X[:20], y[:20].astype(np.uint8))
+    assert model.classes_[:2].tolist() == [1, 2]
+    assert (model.classes_[2:] > 2).all()
+
+
 def test_score_counts_labelled_samples_alone(fitted):
     wrong = np.where(np.arange(len(Y)) < 10, 1 - Y, Y)[Y >= 0]
     assert fitted.score(X, Y) == 1

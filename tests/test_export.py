@@ -409,7 +409,8 @@ def test_label_studio_tells_what_people_said_from_what_the_model_says(reviewed, 
             assert said == [now]
             assert predicted == [dismissed]  # both came from the dismissed class
         elif given >= 0:
-            assert said == [{0: HOSTILE, 1: "red"}[given]]
+            rejected = reviewed.verdict[i] < 0 and reviewed.class_of[i] == given
+            assert said == ([] if rejected else [{0: HOSTILE, 1: "red"}[given]])
         else:
             assert said == ([now] if reviewed.verdict[i] > 0 else [])
         if not reviewed.placed[i]:

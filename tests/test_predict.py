@@ -193,6 +193,11 @@ def spoil_json(run, **change):
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
 
 
+def decided(run, **change):
+    content = {"version": 1, "results": "", "class_names": ["a", "b", "c", "d"], **change}
+    (run / "decisions.json").write_text(json.dumps(content))
+
+
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
@@ -205,7 +210,11 @@ def spoil_json(run, **change):
         (lambda run: spoil_json(run, classifier="oracle"), "no classifier 'oracle'"),
         (lambda run: spoil_json(run, backbone_fingerprint="0"), "other weights"),
         (lambda run: (run / "decisions.json").write_text("{"), "cannot be read"),
-        (lambda run: (run / "decisions.json").write_text('{"class_names": ["a"]}'), "does not belong"),
+        (lambda run: (run / "decisions.json").write_text('{"class_names": ["a"]}'), "cannot be read"),
+        (lambda run: decided(run, version=9), "Update newfound"),
+        (lambda run: decided(run, class_names=["a"]), "does not belong"),
+        (lambda run: decided(run, class_names=[None] * 4), "does not belong"),
+        (lambda run: (decided(run), (run / "assignments.csv").write_text("")), "does not belong"),
     ],
 )
 def test_a_spoilt_model_is_named(model_alone, new_images, spoil, text):

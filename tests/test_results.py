@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from newfound import Discovery
 from newfound.errors import UserError
 from newfound.results import read_results
 from report.runs import small_run, write_run
@@ -44,3 +45,26 @@ def test_tables_that_somebody_changed(tmp_path, change):
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(UserError, match="not as a run writes them"):
         read_results(path.parent)
+
+
+def test_other_damage_is_named(tmp_path):
+    results = small_run(tmp_path)
+    run = results.run.path
+    table = (run / "assignments.csv").read_text()
+    (run / "assignments.csv").write_text(table.splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="not as a run writes them"):
+        read_results(run)
+    (run / "assignments.csv").write_text(table)
+    (run / "embeddings.npy").write_bytes((run / "embeddings.npy").read_bytes()[:300])
+    with pytest.raises(UserError, match=r"embeddings\.npy is damaged"):
+        _ = read_results(run).embeddings
+    np.save(run / "embeddings.npy", np.ones((3, 2)))
+    with pytest.raises(UserError, match="3 rows, and there are 160 images"):
+        _ = read_results(run).embeddings
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("folder = ", "other = "))
+    with pytest.raises(UserError, match="does not say where the images are"):
+        _ = read_results(run).root
+    (run / "metrics.json").write_text("{")
+    with pytest.raises(UserError, match=r"metrics\.json is damaged"):
+        Discovery.load(run)

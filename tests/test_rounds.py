@@ -1,6 +1,7 @@
 """Another round: what was decided on a run are the labels of the next one."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from newfound.discovery import discover
 from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.results import read_results
+from newfound.rounds import next_out
 from pictures import write_folder
 
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
@@ -60,6 +62,60 @@ def test_decisions_are_the_labels(first, tmp_path):
         first[1], Settings(**FAST, bank_dir=first[2]), after=found.run, out=tmp_path / "third", report=False
     )
     assert given(third) == labels  # nothing was decided on the second: its labels go on
+
+
+def test_what_a_person_took_away_stays_away(first, tmp_path):
+    rejected, added = "green/007.png", "green/later.png"
+    log_of = {"action": "judge", "images": [rejected], "verdict": -1}
+    number = int(first[0].results.assignment.classes[first[0].results.files.index(rejected)])
+    put_back = {"action": "move", "images": [rejected], "to": 0}  # wherever the model put it: now it is in green
+    folder = shutil.copytree(first[1], tmp_path / "images")
+    second = another(
+        first, tmp_path, *([put_back] if number else []), log_of, {"action": "rename", "class": 0, "name": "grass"},
+        folder=folder,
+    )  # fmt: skip
+    assert given(second)[rejected] is None
+    shutil.copy(folder / "red/001.png", folder / added)  # the class of that folder has another name now
+    settings = Settings(**FAST, bank_dir=first[2])
+    third = discover(folder, settings, after=second.run, report=False)
+    assert third.run == tmp_path / "run-3"
+    assert given(third)[rejected] is None
+    assert given(third)[added] == "grass"
+    assert third.results.assignment.class_names[: third.results.assignment.n_known] == ("grass", "red")
+    assert third.results.settings.classes == second.results.settings.classes
+
+
+def test_a_class_known_by_name_alone_is_not_counted_twice(tmp_path, first):
+    images = shutil.copytree(first[1], tmp_path / "images")
+    (images / "a heron").mkdir()
+    settings = Settings(5, **FAST, bank_dir=first[2])
+    run = discover(images, settings, out=tmp_path / "run", report=False).run
+    second = discover(images, Settings(**FAST, bank_dir=first[2]), after=run, report=False)
+    assert second.results.settings.classes == len(read_results(run).assignment.class_names)
+
+
+def test_where_the_next_round_goes(tmp_path, monkeypatch):
+    assert next_out(tmp_path / "photos-2024") == tmp_path / "photos-2024-2"
+    (tmp_path / "photos-2").mkdir()
+    (tmp_path / "photos-2" / "round.json").write_text("{}")
+    assert next_out(tmp_path / "photos-2") == tmp_path / "photos-3"
+    monkeypatch.chdir(tmp_path / "photos-2")
+    assert next_out(Path(".")) == tmp_path / "photos-3"
+
+
+def test_an_oracle_is_not_continued(first, tmp_path):
+    run = shutil.copytree(first[0].run, tmp_path / "run")
+    lines = (run / "assignments.csv").read_text().splitlines()
+    (run / "assignments.csv").write_text("\n".join([f"{lines[0]},oracle", *(f"{line},true" for line in lines[1:])]))
+    with pytest.raises(UserError, match="made with the truth"):
+        discover(first[1], Settings(**FAST), after=run, report=False)
+
+
+def test_a_damaged_history_is_named(first, tmp_path):
+    run = shutil.copytree(first[0].run, tmp_path / "run")
+    (run / "round.json").write_text("[]")
+    with pytest.raises(UserError, match=r"round\.json is not as newfound writes it"):
+        discover(first[1], Settings(**FAST), after=run, out=tmp_path / "next", report=False)
 
 
 def test_it_resumes_as_long_as_nothing_else_is_decided(first, tmp_path):

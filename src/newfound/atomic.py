@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -36,3 +37,11 @@ def write_atomically(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table, whole or not at all. Lines end in CR LF, as RFC 4180 has it: then both are quoted inside a name."""
+    with write_atomically(path) as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)

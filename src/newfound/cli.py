@@ -178,17 +178,18 @@ class Predict:
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def run(self, screen: Screen) -> None:
+        from newfound.export.outputs import check_free
         from newfound.predict import predict, skipped_beside
 
-        for path in (self.out, skipped_beside(self.out)):
-            if path.exists():
-                raise UserError(f"{path} is there already. Move it away, or choose another name with --out.")
+        check_free(self.out, skipped_beside(self.out))
         if not self.images:
             raise UserError("name at least one image file, folder or pattern")
         labelled = predict(
             self.run_folder, self.images, refused=self.refused, weights=self.weights, device=self.device, screen=screen
         )
         labelled.write_csv(self.out)
+        if labelled.oracle:
+            screen.warn("ORACLE: the truth was used in training this model, for analysis")
         show_labelled(labelled, screen)
         for item in labelled.skipped[:SHOWN]:
             screen.warn(f"not used: {item.file}: {item.reason}")

@@ -17,6 +17,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,10 +119,13 @@ class Reviewed:
         members = self.members(number)
         if not np.isin(images, members).all() or len(images) == len(members):
             raise Refused(f"splitting {self.names[number]!r} takes some of its images, not all, and no others")
+        own = np.array([self.label_of_given(i) == number for i in images], dtype=np.bool_)
         new = self._new_class(d.get("name"))
         self.class_of[images] = new
-        own = np.array([self.label_of_given(i) == number for i in images], dtype=np.bool_)
-        self.placed[images[own]] = True  # or its given label would keep it where it was
+        self.placed[images] = (
+            own  # a given label would keep it where it was; where a person put it is another class now
+        )
+        self.verdict[images] = 0
         self.meant |= {number, new}
 
     def _move(self, d: Decision, numbers: dict[str, int]) -> None:
@@ -142,7 +146,6 @@ class Reviewed:
         members = self.members(number)
         del self.names[number]
         self.class_of[members] = NOT_A_CLASS
-        self.placed[members] = False
         self.verdict[members] = 0
         self.meant.discard(number)
 
@@ -201,28 +204,43 @@ class Reviewed:
 
     # What follows from it
 
-    def label_of_given(self, image: int) -> int:
-        """The class that an image's given label means now, -1 without one."""
-        number = int(self.results.given[image])
+    def now(self, number: int) -> int:
+        """The class that one of this number has become by merges."""
         while number in self.merged:
             number = self.merged[number]
         return number
 
-    def next_labels(self) -> dict[str, str | None]:
-        """File to class name: what the next round may take as labelled; None where a given label was rejected.
+    def label_of_given(self, image: int) -> int:
+        """The class that an image's given label means now, -1 without one."""
+        return self.now(int(self.results.given[image]))
 
-        Given labels, unless the image was moved; images a person moved or accepted; and of each class that a person
-        named, merged or split, the anchors, or where it has none the more certain half. Rejected ones never.
+    def said(self, image: int) -> int | None:
+        """The class that a person says an image is of: accepted or moved there, or labelled and not rejected.
+
+        `NOT_A_CLASS` where a person took it out of its class, None where nobody said anything.
+        """
+        number, label = int(self.class_of[image]), self.label_of_given(image)
+        if self.verdict[image] > 0:
+            return number
+        if self.placed[image]:
+            return NOT_A_CLASS if self.verdict[image] < 0 else number
+        if label < 0:
+            return None
+        return NOT_A_CLASS if self.verdict[image] < 0 and number == label else label
+
+    def next_labels(self) -> dict[str, str | None]:
+        """File to class name: what the next round may take as labelled; None where a person took the label away.
+
+        What a person says; and of each class that a person named, merged or split, the anchors, or where it has none
+        the more certain half. Rejected ones never.
         """
         labels: dict[str, str | None] = {}
         examples = self._examples()
         for i, file in enumerate(self.results.files):
-            told = self.results.given[i] >= 0 or self.placed[i]
-            number = int(self.class_of[i]) if self.placed[i] else self.label_of_given(i)
-            if told:
-                rejected = self.verdict[i] < 0 and self.class_of[i] == number  # not only the model's other opinion
-                labels[file] = None if rejected else self.names[number]
-            elif self.verdict[i] > 0 or (examples[i] and not self.verdict[i]):
+            said = self.said(i)
+            if said is not None:
+                labels[file] = self.names.get(said)
+            elif examples[i] and not self.verdict[i]:
                 labels[file] = self.names[int(self.class_of[i])]
         return labels
 
@@ -240,26 +258,27 @@ class Reviewed:
     def live_names(self) -> set[str]:
         """The classes there are now: known ones, and those that an image is left in."""
         counted = (self.known | set(self.class_of.tolist())) & self.names.keys()
-        return {self.names[number] for number in counted} | set(self.results.assignment.unseen)
+        return {self.names[number] for number in counted}
 
     def model_names(self) -> list[str | None]:
         """What the model's own classes are called now, in its order; None for one that is not a class."""
-        names: list[str | None] = []
-        for first in range(len(self.results.assignment.class_names)):
-            number = first
-            while number in self.merged:
-                number = self.merged[number]
-            names.append(self.names.get(number))
-        return names
+        return [self.names.get(self.now(number)) for number in range(len(self.results.assignment.class_names))]
 
     def state(self) -> dict[str, Any]:
         """For the page."""
         kinds = {number: "known" if number in self.known else "new" for number in self.names}
+        labels = [self.label_of_given(i) for i in range(len(self.results))]
         return {
             "classes": [{"id": k, "name": name, "kind": kinds[k]} for k, name in sorted(self.names.items())],
             "class_of": self.class_of.tolist(),
+            "given": np.where(self.placed & (self.results.given >= 0), self.class_of, labels).tolist(),
             "verdict": self.verdict.tolist(),
         }
+
+
+def initial_state(results: Results) -> dict[str, Any]:
+    """For a page that nobody has decided on."""
+    return {"revision": 0, **Reviewed.of(results).state(), "undo": None, "redo": None}
 
 
 def halves(reviewed: Reviewed, number: int, seed: int = 0) -> list[str]:
@@ -276,15 +295,25 @@ def halves(reviewed: Reviewed, number: int, seed: int = 0) -> list[str]:
     return [reviewed.results.files[i] for i in leaving]
 
 
+def digest_of(run: Path) -> str:
+    """Of the results that decisions are about."""
+    return hashlib.sha256((run / "assignments.csv").read_bytes()).hexdigest()
+
+
 class DecisionLog:
     """decisions.json of a run; whoever writes it holds the run folder's lock."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
         self.path = results.run.path / "decisions.json"
-        self._digest = hashlib.sha256((results.run.path / "assignments.csv").read_bytes()).hexdigest()
+        self._digest = digest_of(results.run.path)
         self.revision, self.decisions, self.undone = self._read()
-        self.reviewed = Reviewed.of(results, self.decisions)
+        try:
+            self.reviewed = Reviewed.of(results, self.decisions)
+        except Refused as error:
+            raise UserError(
+                f"{self.path} has a decision that cannot be: {error}. Move it away to begin again."
+            ) from error
 
     def decide(self, decision: Decision, revision: int) -> None:
         """Apply, and write down; on disk when this returns."""
@@ -341,7 +370,8 @@ class DecisionLog:
         try:
             content = json.loads(self.path.read_text("utf-8"))
             version, digest = content["version"], content["results"]
-            found = int(content["revision"]), list(content["decisions"]), list(content["undone"])
+            decisions, undone = [dict(d) for d in content["decisions"]], [dict(d) for d in content["undone"]]
+            revision = int(content["revision"])
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.path} cannot be read: {error!r}. Move it away to begin again.") from error
         if version != VERSION:
@@ -350,7 +380,7 @@ class DecisionLog:
             raise UserError(
                 f"{self.path} was decided on other results: assignments.csv has changed since. Move one of them away."
             )
-        return found
+        return revision, decisions, undone
 
 
 def reviewed_of(results: Results) -> Reviewed:

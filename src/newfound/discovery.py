@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,7 @@ from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
 from newfound.class_count import ClassCount, count_classes
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
-from newfound.decisions import DecisionLog, Reviewed, reviewed_of
+from newfound.decisions import DecisionLog, reviewed_of
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
@@ -32,7 +31,8 @@ from newfound.methods.simgcd import SimGCD
 from newfound.model import write_model
 from newfound.predict import Labelled, predict
 from newfound.report import write_report
-from newfound.results import Results, read_results
+from newfound.results import Results, read_json, read_results
+from newfound.rounds import Origin, labels_then, next_out, next_round
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
@@ -57,8 +57,7 @@ class Discovery:
         path = Path(run)
         if not path.is_dir():
             raise UserError(f"{path}: there is no such run folder")
-        scores = path / "metrics.json"
-        return cls(path, json.loads(scores.read_text("utf-8")) if scores.is_file() else None)
+        return cls(path, read_json(path / "metrics.json"))
 
     @cached_property
     def results(self) -> Results:
@@ -96,12 +95,13 @@ def discover(
     earlier = None if after is None else reviewed_of(read_results(after))
     run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
     run.check_place(resume=resume)
-    labels = labels or (None if earlier is None else _labels_then(earlier.results))
+    labels = labels or (None if earlier is None else labels_then(earlier.results))
     table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
+    origin = Origin(labels, after)
     if earlier is not None:
-        table, settings = _next_round(table, settings, earlier, screen)
+        table, settings, history = next_round(table, settings, earlier, screen)
+        origin = replace(origin, history=history)
     referee = None if truth is None else read_truth(truth, table)
-    origin = {"labels": _place(labels), "continues": _place(after)}
     found = discover_table(table, settings, run, referee=referee, origin=origin, screen=screen)
     if report:
         with run.held():
@@ -115,7 +115,7 @@ def discover_table(
     run: RunFolder,
     *,
     referee: Truth | None = None,
-    origin: Mapping[str, str | None] | None = None,
+    origin: Origin = Origin(),  # noqa: B008 - it cannot change
     screen: Screen,
 ) -> Discovery:
     """The same for images that have been looked through already; where labels came from is only written down."""
@@ -129,10 +129,12 @@ def discover_table(
     earlier, taken = _earlier_run(run, settings, fingerprints, screen)
     source = open_source(table, backbone, settings, screen)
 
-    with run.begun(settings, _provenance(table, origin or {}, fingerprints, taken)):
+    with run.begun(settings, _provenance(table, origin.places(), fingerprints, taken)):
         _write_skipped(run, table, screen)
         if count is not None:
             run.write_json("class_count.json", asdict(count))
+        if origin.history is not None:
+            run.write_json("round.json", origin.history)
         if earlier is not None:
             run.take_stage1(earlier)
         targets, seen_names = table.seen_classes()
@@ -171,50 +173,6 @@ def _score(run: RunFolder, truth: Truth, a: Assignment, frozen: Grouping, oracle
 def default_out(folder: Path) -> Path:
     """Beside where the command is run, named after the images."""
     return Path(f"newfound-{folder.resolve().name}")
-
-
-def next_out(run: Path) -> Path:
-    """
-    >>> next_out(Path("newfound-photos")).name, next_out(Path("newfound-photos-2")).name
-    ('newfound-photos-2', 'newfound-photos-3')
-    """
-    name, dash, number = run.name.rpartition("-")
-    if dash and number.isdecimal():
-        return run.with_name(f"{name}-{int(number) + 1}")
-    return run.with_name(f"{run.resolve().name}-2")
-
-
-def _place(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
-
-
-def _labels_then(results: Results) -> Path | None:
-    """The labels file of an earlier run."""
-    if (told := results.data.get("labels")) is None:
-        return None
-    if not Path(told).is_file():
-        raise UserError(f"the labels of {results.run.path} were in {told}, which is gone. Give them with --labels.")
-    return Path(told)
-
-
-def _next_round(
-    table: ImageTable, settings: Settings, earlier: Reviewed, screen: Screen
-) -> tuple[ImageTable, Settings]:
-    """The images with what a person decided on an earlier run as their labels, and as many classes as there are now."""
-    decided, there = earlier.next_labels(), set(earlier.results.files)
-    # what has been labelled in the folder since, and nobody decided on, counts too
-    changes = {file: decided.get(file, table.label_of(file)) for file in table.files if file in there}
-    if not changes:
-        raise UserError(
-            f"{table.root} has none of the images of {earlier.results.run.path}: there is nothing to continue"
-        )
-    table = table.relabelled(changes)
-    classes = len(earlier.live_names() | set(table.class_names))
-    screen.say(
-        f"after {earlier.results.run.path}: {table.n_labelled:,} labelled in {table.n_known} classes, "
-        f"{classes} classes in all"
-    )
-    return table, replace(settings, classes=settings.classes or classes)
 
 
 def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:

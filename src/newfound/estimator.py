@@ -393,7 +393,7 @@ def _new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
     """
     if known.dtype.kind == "U":
         return np.array(new_names(tuple(known.tolist()), count))
-    first = max(int(known.max(initial=-1)) + 1, 0)
+    first = max([0, *(int(label) + 1 for label in known)])  # Python's integers: an unsigned one has no -1
     return np.arange(first, first + count)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.assign import NONE_OF_THESE, yes_or_no
-from newfound.atomic import write_atomically
+from newfound.atomic import write_csv
 from newfound.bank import one_thread_each, prefetched, run_trunk
+from newfound.decisions import VERSION, digest_of
 from newfound.decode import Unreadable, open_image
 from newfound.errors import UserError
 from newfound.images import Skipped, find_files, why_not
@@ -64,21 +64,14 @@ class Labelled:
 
     def write_csv(self, path: Path) -> None:
         """The table; files that could not be read are listed beside it, in NAME-skipped.csv."""
-        _write(path, [*HEADER, *(["oracle"] if self.oracle else [])], self.rows())
+        write_csv(path, [*HEADER, *(["oracle"] if self.oracle else [])], self.rows())
         if self.skipped:
-            _write(skipped_beside(path), ["file", "reason"], ([item.file, item.reason] for item in self.skipped))
+            write_csv(skipped_beside(path), ["file", "reason"], ([item.file, item.reason] for item in self.skipped))
 
 
 def skipped_beside(path: Path) -> Path:
     """Where the files that were not used are listed."""
     return path.with_name(f"{path.stem}-skipped.csv")
-
-
-def _write(path: Path, header: Sequence[str], rows: Iterator[list[str]]) -> None:
-    with write_atomically(path) as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
 
 
 def predict(
@@ -187,10 +180,15 @@ def decided_names(run: Path, model: Model) -> list[str | None]:
     if not path.is_file():
         return list(model.class_names)
     try:
-        names = json.loads(path.read_text("utf-8"))["class_names"]
+        content = json.loads(path.read_text("utf-8"))
+        names, version, digest = content["class_names"], content["version"], content["results"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read: {error!r}. Move it away to label without it.") from error
+    if version != VERSION:
+        raise UserError(f"{path} is of version {version}; this newfound knows {VERSION}. Update newfound.")
     fits = isinstance(names, list) and len(names) == len(model.class_names) and any(names)
+    if (run / "assignments.csv").is_file():
+        fits = fits and digest == digest_of(run)
     if not fits or not all(name is None or isinstance(name, str) for name in names):
         raise UserError(f"{path} does not belong to the model beside it. Move it away to label without it.")
     return list(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,14 +50,29 @@ class Results:
         return data
 
     @property
+    def versions(self) -> dict[str, Any]:
+        """Of Python and the packages."""
+        versions: dict[str, Any] = self._config[1].get("versions", {})
+        return versions
+
+    @property
     def root(self) -> Path:
         """Where the images lay when the run was made."""
-        return Path(self.data["folder"])
+        if not isinstance(folder := self.data.get("folder"), str):
+            raise UserError(f"{self.run.path / 'config.toml'} does not say where the images are")
+        return Path(folder)
 
     @cached_property
     def embeddings(self) -> NDArray[np.float32]:
         """N×d, length 1."""
-        return np.asarray(np.load(self.run.path / "embeddings.npy"), dtype=np.float32)
+        path = self.run.path / "embeddings.npy"
+        try:
+            found = np.load(path)  # never a pickle
+        except (ValueError, EOFError) as error:
+            raise UserError(f"{path} is damaged: {error}") from error
+        if found.ndim != 2 or len(found) != len(self):
+            raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images")
+        return np.asarray(found, dtype=np.float32)
 
 
 def read_results(path: Path | str) -> Results:
@@ -68,10 +84,9 @@ def read_results(path: Path | str) -> Results:
             f"{path} has no {missing[0]}: "
             + ("the run has not come to its end. Go on with --resume." if begun else "it is not a newfound run.")
         )
-    classes, images = _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv")
     try:
-        return _results(run, classes, images)
-    except (KeyError, ValueError) as error:
+        return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))
+    except (KeyError, ValueError, IndexError, csv.Error) as error:
         raise UserError(f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r})") from error
 
 
@@ -96,6 +111,19 @@ def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[st
 
 def _array(rows: list[dict[str, str]], column: str, convert: Any, kind: Any) -> NDArray[Any]:
     return np.array([convert(row[column]) for row in rows], dtype=kind)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A file of the run, None where it has none."""
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not as a run writes it")
+    return content
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -18,7 +18,6 @@ decisions.json      what a person decided on it
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import statistics
@@ -36,7 +35,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
-from newfound.atomic import write_atomically
+from newfound.atomic import write_atomically, write_csv
 from newfound.config import Settings, from_toml, to_toml
 from newfound.errors import UserError
 
@@ -275,10 +274,7 @@ class RunFolder:
     # Results
 
     def write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        with write_atomically(self.path / name) as file:
-            writer = csv.writer(file)  # lines end in CR LF, as RFC 4180 has it: then both are quoted inside a name
-            writer.writerow(header)
-            writer.writerows(rows)
+        write_csv(self.path / name, header, rows)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         with write_atomically(self.path / name) as file:

@@ -3,8 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from newfound.decisions import initial_state
 from newfound.report import look_through, write_report
-from newfound.report.content import initial_state, reason, summary
+from newfound.report.content import reason, summary
 from newfound.report.findings import Findings, Merge
 from newfound.report.page import json_for_html, policy, read_page, render_page
 from newfound.screen import Screen

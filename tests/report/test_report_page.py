@@ -6,8 +6,8 @@ import os
 import pytest
 
 from browser import expect, opened
+from newfound.decisions import initial_state
 from newfound.report import look_through, write_report
-from newfound.report.content import initial_state
 from newfound.report.page import read_page, render_page
 from newfound.screen import Screen
 from report.runs import write_run
@@ -253,8 +253,8 @@ def test_hooks_see_every_card_and_tile(browser, small, tmp_path):
 
 def test_a_live_page_asks_its_server_for_pictures(page):
     assert page.evaluate("newfound.thumbnail(3)").startswith("data:image/webp;base64,")
-    page.evaluate("newfound.content.live = true")
-    assert page.evaluate("newfound.thumbnail(3)") == "thumbnails/3"
+    page.evaluate("newfound.content.live = 'abc'")
+    assert page.evaluate("newfound.thumbnail(3)") == "thumbnails/3?run=abc"
 
 
 # Names from outside

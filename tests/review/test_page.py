@@ -8,9 +8,20 @@ import pytest
 
 from browser import expect, opened
 from newfound.decisions import reviewed_of
+from newfound.report import write_report
+from newfound.screen import Screen
+from report.runs import small_run
 from review.live import in_thread, live
 
 NEW1, NEW2 = 2, 3
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A finished run with its report, to decide on."""
+    found = small_run(tmp_path)
+    write_report(found, Screen(quiet=True))
+    return found
 
 
 @pytest.fixture
@@ -99,7 +110,7 @@ def test_nothing_is_lost_when_the_server_is_killed_between_two_decisions(browser
 def test_two_windows(browser, results, server):
     with opened(browser, server.address) as one, opened(browser, server.address, expected="409") as two:
         for page, name in ((one, "otter"), (two, "weasel")):
-            page.evaluate("() => { for (let i = 0; i < 1e4; i += 1) clearInterval(i); }")  # nobody looks by itself
+            never_look(page)
             card(page, NEW1).get_by_role("button", name="Rename").click()
             answer(page, "Rename", name=name)
         expect(saved(one)).to_have_text("All decisions saved")
@@ -111,6 +122,61 @@ def test_two_windows(browser, results, server):
         one.evaluate("() => { window.dispatchEvent(new Event('focus')); }")
         expect(title(one, NEW1)).to_have_text("weasel")
     assert server.state()["revision"] == 2
+
+
+def by_another(server, **decision):
+    """Another window decides, and this one does not look."""
+    status, state = server.decide(**decision, revision=server.state()["revision"])
+    assert status == 200
+    return state
+
+
+def never_look(page):
+    page.evaluate("() => { for (let i = 0; i < 1e4; i += 1) clearInterval(i); }")
+
+
+def test_a_failed_decision_takes_those_behind_it_along(browser, server):
+    """Undo right after a decision must not undo what another window has decided."""
+    with opened(browser, server.address, expected="409") as page:
+        never_look(page)
+        card(page, NEW2).scroll_into_view_if_needed()
+        card(page, NEW2).locator(".tile").first.focus()
+        by_another(server, action="rename", **{"class": NEW1}, name="otter")
+        page.keyboard.press("a")
+        page.keyboard.press("Control+z")
+        expect(saved(page)).to_contain_text("decided elsewhere meanwhile")
+        expect(title(page, NEW1)).to_have_text("otter")
+    assert server.state()["revision"] == 1
+
+
+def test_quick_decisions_of_one_window_follow_each_other(page, server):
+    card(page, NEW1).locator(".tile").first.focus()
+    for key in ("a", "r", "a", "z", "z", "y"):
+        page.keyboard.press(key)
+    expect(saved(page)).to_have_text("All decisions saved")
+    expect(page.get_by_role("button", name="Redo verdict")).to_be_enabled()
+    assert server.state()["revision"] == 6
+
+
+def test_an_answer_to_an_outdated_question_is_refused(browser, server):
+    with opened(browser, server.address, expected="409") as page:
+        card(page, NEW1).get_by_role("button", name="Not a class").click()
+        by_another(server, action="rename", **{"class": NEW1}, name="otter")
+        page.evaluate("() => { window.dispatchEvent(new Event('focus')); }")
+        expect(title(page, NEW1)).to_have_text("otter")  # behind the question
+        answer(page, "Not a class")
+        expect(saved(page)).to_contain_text("decided elsewhere meanwhile")
+    assert "otter" in {c["name"] for c in server.state()["classes"]}
+
+
+def test_keys_act_on_the_image_in_large_not_on_the_selection_behind_it(page, server):
+    tiles = card(page, NEW1).locator(".strip").first.locator(".tile")
+    behind, shown = (int(tiles.nth(n).get_attribute("data-image")) for n in (0, 1))
+    tiles.nth(0).click(modifiers=["Control"])
+    tiles.nth(1).click()
+    page.keyboard.press("r")
+    expect(page.locator("#detail")).to_contain_text("rejected")
+    assert [server.state()["verdict"][i] for i in (behind, shown)] == [0, -1]
 
 
 def test_with_the_keyboard_alone(page, results, server):
@@ -165,7 +231,7 @@ def test_one_image_in_large(page, server):
     number = int(tile.get_attribute("data-image"))
     tile.click()
     detail = page.locator("#detail")
-    expect(detail.locator("img")).to_have_attribute("src", f"images/{number}")
+    expect(detail.locator("img")).to_have_attribute("src", re.compile(rf"^images/{number}\?run=\w+$"))
     detail.get_by_role("button", name="✗ Reject").click()
     expect(detail.get_by_role("button", name="✗ Reject")).to_have_attribute("aria-pressed", "true")
     assert server.state()["verdict"][number] == -1

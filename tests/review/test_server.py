@@ -4,14 +4,24 @@ import json
 import signal
 
 import pytest
+from PIL import Image
 
 from newfound.decisions import reviewed_of
 from newfound.errors import UserError
+from newfound.report import write_report
 from newfound.results import read_results
 from newfound.review import continue_command, review
 from newfound.screen import Screen
 from report.runs import small_run
 from review.live import in_thread, live
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A finished run with its report, to decide on."""
+    found = small_run(tmp_path)
+    write_report(found, Screen(quiet=True))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +132,24 @@ def test_pictures_are_encoded_anew(served):
 
 def test_an_image_that_leads_out_of_the_folder_is_not_served(tmp_path):
     results = small_run(tmp_path)
+    write_report(results, Screen(quiet=True))
     outside = tmp_path / "secret.png"
-    (results.root / results.files[0]).rename(outside)
+    (results.root / results.files[0]).unlink()
+    Image.new("RGB", (64, 64)).save(outside)
     (results.root / results.files[0]).symlink_to(outside)
+    with in_thread(results) as server:
+        status, headers, content = server.ask("GET", "/images/0")
+        assert (status, headers["content-type"]) == (200, "image/webp")  # the picture that the report has
+        assert content == server.ask("GET", "/thumbnails/0")[2]
+        assert server.ask("GET", "/images/2")[1]["content-type"] == "image/jpeg"
+
+
+def test_an_image_that_is_gone(tmp_path):
+    results = small_run(tmp_path)
     (results.root / results.files[1]).unlink()
     with in_thread(results) as server:
-        assert server.ask("GET", "/images/0")[0] == 404
         assert server.ask("GET", "/images/1")[0] == 404
-        assert server.ask("GET", "/images/2")[0] == 200
+        assert server.ask("GET", "/thumbnails/1")[0] == 404
 
 
 def test_a_decision_is_on_disk_before_the_answer(results):
@@ -185,4 +205,6 @@ def test_the_next_command_keeps_what_was_chosen(tmp_path):
     results = small_run(tmp_path)
     config = results.run.path / "config.toml"
     config.write_text(config.read_text().replace("image_size = 224", "image_size = 128"))
-    assert continue_command(read_results(results.run.path)).endswith("--image-size 128")
+    command = continue_command(read_results(results.run.path))
+    assert "--image-size 128" in command
+    assert "--epochs" not in command  # as usual

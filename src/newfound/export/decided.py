@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from newfound.decisions import NOT_A_CLASS, Reviewed, reviewed_of
-from newfound.errors import UserError
-from newfound.results import Results, read_results
+from newfound.results import read_results
 
 NOT_A_CLASS_NAME = "not a class"  # where images of dismissed classes go
 VERDICTS = {1: "accepted", -1: "rejected"}
@@ -18,14 +17,6 @@ def read_decided(run: Path | str) -> Reviewed:
     return reviewed_of(read_results(run))
 
 
-def root_of(results: Results) -> Path:
-    """Where the images lay when the run was made."""
-    try:
-        return results.root
-    except KeyError as error:
-        raise UserError(f"{results.run.path / 'config.toml'} does not say where the images are") from error
-
-
 def classes_with_images(reviewed: Reviewed) -> list[int]:
     """The numbers of the classes that images are in, `NOT_A_CLASS` last."""
     used = set(reviewed.class_of.tolist())
@@ -33,15 +24,8 @@ def classes_with_images(reviewed: Reviewed) -> list[int]:
 
 
 def said_by_a_person(reviewed: Reviewed, image: int) -> int | None:
-    """The class that an image is in by its given label, a move or an acceptance; None where nobody said.
-
-    As in `Reviewed.next_labels`, a given label holds until its image is moved.
-    """
-    number = int(reviewed.class_of[image])
-    if reviewed.results.given[image] >= 0 and not reviewed.placed[image]:
-        number = reviewed.label_of_given(image)
-    elif reviewed.verdict[image] < 0 or not (reviewed.verdict[image] > 0 or reviewed.placed[image]):
-        return None
+    """The class that an image is in by its given label, a move or an acceptance; None where nobody says so."""
+    number = reviewed.said(image)
     return number if number in reviewed.names else None
 
 

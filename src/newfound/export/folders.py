@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from newfound.atomic import write_csv
 from newfound.decisions import NOT_A_CLASS, Reviewed
 from newfound.errors import UserError
 from newfound.export.decided import (
@@ -24,10 +24,9 @@ from newfound.export.decided import (
     own_names_first,
     plain,
     read_decided,
-    root_of,
     said_by_a_person,
 )
-from newfound.export.outputs import cannot_write, new_file
+from newfound.export.outputs import cannot_write
 from newfound.images import Skipped, why_not
 from newfound.screen import Screen, megabytes
 
@@ -63,7 +62,7 @@ def export_folders(run: Path | str, out: Path, *, link: bool = False, screen: Sc
     """
     screen = screen or Screen(quiet=True)
     reviewed = read_decided(run)
-    root = root_of(reviewed.results)
+    root = reviewed.results.root
     _check_place(out, root, Path(run))
     names = folder_names(reviewed)
     items, missing, size = _found(reviewed, root, names)
@@ -221,22 +220,23 @@ def _write_index(
     out: Path, reviewed: Reviewed, names: dict[int, str], items: Sequence[_Item], missing: Sequence[Skipped]
 ) -> None:
     counted = Counter(int(reviewed.class_of[item.image]) for item in items)
+    mark, true = (["oracle"], ["true"]) if reviewed.results.oracle else ([], [])
     if missing:
         _write(out / "missing.csv", ["file", "reason"], ([item.file, item.reason] for item in missing))
     files = reviewed.results.files
     _write(
         out / "files.csv",
-        ["copy", "file", "class", "given_label"],
+        ["copy", "file", "class", "given_label", *mark],
         (
             [item.target, files[item.image], _name(reviewed, int(reviewed.class_of[item.image])),
-             given_name(reviewed, item.image) or ""]
+             given_name(reviewed, item.image) or "", *true]
             for item in items
         ),
     )  # fmt: skip
     _write(
         out / "classes.csv",
-        ["folder", "class", "kind", "files"],
-        ([folder, _name(reviewed, k), _kind(reviewed, k), counted[k]] for k, folder in names.items()),
+        ["folder", "class", "kind", "files", *mark],
+        ([folder, _name(reviewed, k), _kind(reviewed, k), counted[k], *true] for k, folder in names.items()),
     )
 
 
@@ -245,10 +245,10 @@ def _kind(reviewed: Reviewed, number: int) -> str:
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with new_file(path) as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+    try:
+        write_csv(path, header, rows)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def _tell(

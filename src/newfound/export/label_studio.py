@@ -10,6 +10,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from newfound.decisions import NOT_A_CLASS, Reviewed
+from newfound.errors import UserError
 from newfound.export.decided import (
     NOT_A_CLASS_NAME,
     VERDICTS,
@@ -17,7 +18,6 @@ from newfound.export.decided import (
     own_names_first,
     plain,
     read_decided,
-    root_of,
     said_by_a_person,
 )
 from newfound.export.outputs import check_free, new_file
@@ -53,7 +53,9 @@ def export_label_studio(run: Path | str, out: Path, *, screen: Screen | None = N
     screen, config = screen or Screen(quiet=True), config_beside(out)
     check_free(out, config)
     reviewed = read_decided(run)
-    root = root_of(reviewed.results)
+    root = reviewed.results.root
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder of images: Label Studio could not show them")
     choices = choice_names(reviewed)
     tasks = [_task(reviewed, choices, i, root.name) for i in range(len(reviewed.results))]
     lines = [f"    <Choice value={quoteattr(choice)}/>" for choice in choices.values()]
@@ -113,9 +115,7 @@ def _predicted(reviewed: Reviewed, image: int) -> int | None:
         return None
     if not reviewed.placed[image]:
         return int(reviewed.class_of[image])
-    number = int(reviewed.results.assignment.classes[image])
-    while number in reviewed.merged:
-        number = reviewed.merged[number]
+    number = reviewed.now(int(reviewed.results.assignment.classes[image]))
     return number if number in reviewed.names else NOT_A_CLASS
 
 

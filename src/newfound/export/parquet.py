@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from newfound.decisions import NOT_A_CLASS, Reviewed
 from newfound.errors import UserError
-from newfound.export.decided import VERDICTS, given_name, plain, read_decided, root_of
+from newfound.export.decided import VERDICTS, given_name, plain, read_decided
 from newfound.export.outputs import check_free, need, new_file
 from newfound.screen import Screen
 
@@ -81,7 +81,7 @@ def _about(reviewed: Reviewed) -> dict[str, Any]:
     sizes = {number: len(reviewed.members(number)) for number in [*reviewed.names, NOT_A_CLASS]}
     return {
         "version": version("newfound"),
-        "images": plain(str(root_of(reviewed.results))),
+        "images": plain(str(reviewed.results.root)),
         "classes": [
             {"name": plain(name), "kind": "known" if k in reviewed.known else "new", "size": sizes[k]}
             for k, name in sorted(reviewed.names.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,25 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from newfound.config import from_toml
+from newfound.decisions import initial_state
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.neighbours import Floats
-from newfound.results import Results
+from newfound.results import Results, read_json
 
-SURE, UNSURE = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image
-
-
-def initial_state(results: Results) -> dict[str, Any]:
-    """Who is in which class, as the model says and before anybody has changed it."""
-    a = results.assignment
-    return {
-        "revision": 0,
-        "classes": [{"id": k, "name": name, "kind": _kind(k, a.n_known)} for k, name in enumerate(a.class_names)],
-        "class_of": a.classes.tolist(),
-        "verdict": [0] * len(results),
-        "undo": None,
-        "redo": None,
-    }
+CERTAIN, UNCERTAIN = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image
 
 
 def page_content(
@@ -42,7 +28,7 @@ def page_content(
 ) -> dict[str, Any]:
     """Everything but the pictures; ``places`` is the map, N×2."""
     a, run = results.assignment, results.run.path
-    count, metrics = _json(run / "class_count.json"), _json(run / "metrics.json")
+    count, metrics = read_json(run / "class_count.json"), read_json(run / "metrics.json")
     return {
         "title": _name(results.data.get("folder", "")) or "images",
         "live": live,
@@ -70,7 +56,7 @@ def page_content(
         "count": count,
         "anchors": results.run.anchors(),
         "settings": _settings(results),
-        "versions": _versions(run),
+        "versions": results.versions,
         "metrics": metrics,
         "skipped": _lines(run / "skipped.csv"),
         "oracle": results.oracle,
@@ -134,9 +120,9 @@ def _of_labels(results: Results, wrong: Sequence[WrongLabel]) -> str:
 
 def _of_confidence(results: Results) -> str:
     confidence = results.assignment.confidence
-    sure, unsure = int((confidence >= SURE).sum()), int((confidence < UNSURE).sum())
-    text = f"It is sure of {_n(sure, 'image')} (confidence of {_percent(SURE)} or more)"
-    return f"{text} and unsure of {unsure:,} (below {_percent(UNSURE)})." if unsure else f"{text}."
+    sure, unsure = int((confidence >= CERTAIN).sum()), int((confidence < UNCERTAIN).sum())
+    text = f"It is sure of {_n(sure, 'image')} (confidence of {_percent(CERTAIN)} or more)"
+    return f"{text} and unsure of {unsure:,} (below {_percent(UNCERTAIN)})." if unsure else f"{text}."
 
 
 def _of_merges(merges: Sequence[Merge]) -> str:
@@ -185,25 +171,12 @@ def _settings(results: Results) -> dict[str, Any]:
     return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
 
 
-def _versions(run: Path) -> dict[str, Any]:
-    path = run / "config.toml"
-    versions: dict[str, Any] = from_toml(path.read_text("utf-8"), path)[1].get("versions", {})
-    return versions
-
-
 def _kind(k: int, n_known: int) -> str:
     return "known" if k < n_known else "new"
 
 
 def _rounded(values: Any) -> list[float]:
     return [round(value, 4) for value in np.nan_to_num(np.asarray(values, dtype=np.float64)).tolist()]
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return content
 
 
 def _lines(path: Path) -> int:

@@ -187,7 +187,7 @@ def similar_pairs(rows: NDArray[np.floating], threshold: float) -> Pairs:
 
 def _projected(unit: Floats) -> Floats:
     """Along the directions in which the images differ most; orthonormal, so nothing moves apart."""
-    if unit.shape[1] <= PROJECTED:
+    if unit.shape[1] <= PROJECTED or not len(unit):
         return unit
     sample = unit[:: max(1, len(unit) // 5000)]
     sample = sample - sample.mean(axis=0)

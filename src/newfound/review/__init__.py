@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import shlex
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ def review(
         address = f"http://{HOST}:{port}/?token={token}"
         screen.say(f"review {results.run.path} at {address}")
         screen.say("Decisions are saved as you make them. Ctrl-C ends it.")
-        if open_browser is not None:
-            open_browser(address)
+        if open_browser is not None:  # in a thread: some browsers take over the terminal until they are closed
+            threading.Thread(target=open_browser, args=(address,), daemon=True).start()
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False))
         try:
             server.run(sockets=[listener])
@@ -90,10 +90,15 @@ def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, byt
 
 
 def continue_command(results: Results) -> str:
-    """What takes the decisions on: the same command with the same settings, as far as they were chosen."""
-    settings, words = results.settings, ["newfound", "discover", str(results.root), "--continue", str(results.run.path)]
-    for name in ("method", "backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir"):
-        value = getattr(settings, name)
-        if value != next(field.default for field in fields(Settings) if field.name == name):
+    """What takes the decisions on: the same command, with all settings that were chosen."""
+    words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path)]
+    a, chosen = results.assignment, results.settings
+    known, labelled = a.n_known + len(a.unseen), int((results.given >= 0).sum())
+    usual = Settings(chosen.classes, method=chosen.method).stripped()
+    usual = usual.resolved(min(known, chosen.classes), max(len(results), chosen.classes), labelled / max(a.n_known, 1))
+    for name, value in vars(chosen).items():
+        if name == "method" and value != Settings.method:
+            words += ["--method", value]
+        elif name not in ("classes", "device", "stage1") and value != getattr(usual, name):
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)

@@ -5,6 +5,7 @@ Images are asked for by number, never by path, and leave as pictures encoded ane
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import io
 import threading
@@ -68,6 +69,7 @@ def create_app(
     """The application; ``content`` and ``thumbnails`` are those of the report."""
     app = FastAPI(title="newfound review", docs_url=None, redoc_url=None, openapi_url=None)
     deciding = threading.Lock()  # one decision at a time
+    mark = hashlib.sha256(token.encode()).hexdigest()[:12]  # of this review, in the addresses of pictures
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
@@ -85,7 +87,7 @@ def create_app(
 
     @app.get("/")
     def page() -> Response:
-        live = {**content, "live": True, "state": log.state()}
+        live = {**content, "live": mark, "state": log.state()}
         response = HTMLResponse(render_page(live, {}, scripts=[script()], styles=[style()]))
         response.set_cookie(COOKIE.format(port=port), token, httponly=True, samesite="strict")
         return response
@@ -100,7 +102,8 @@ def create_app(
     @app.get("/images/{number}")
     def large(number: int) -> Response:
         path = _inside(log.results, number)
-        return _picture(None if path is None else _large(path), "image/jpeg")
+        picture = None if path is None else _large(path)
+        return small(number) if picture is None else _picture(picture, "image/jpeg")
 
     @app.get("/api/state")
     def state() -> dict[str, Any]:

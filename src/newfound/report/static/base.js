@@ -103,7 +103,7 @@ function readState(state) {
   state.class_of.forEach((id, i) => {
     if (!members.has(id)) members.set(id, []);
     members.get(id).push(i);
-    const given = images.given[i];
+    const given = state.given[i];
     if (given < 0) return;
     const counts = agreement.get(given) ?? { given: 0, kept: 0 };
     agreement.set(given, { given: counts.given + 1, kept: counts.kept + (given === id) });
@@ -140,9 +140,14 @@ function classLink(id) {
 
 let stored = null;
 
+/** Of a picture on the server; with a mark of this run, or the browser might show one that it keeps of another. */
+function address(kind, i) {
+  return `${kind}/${i}?run=${content.live}`;
+}
+
 /** The address of a picture, or null where there is none. */
 function thumbnail(i) {
-  if (content.live) return `thumbnails/${i}`;
+  if (content.live) return address("thumbnails", i);
   stored ??= JSON.parse(byId("thumbnails").textContent);
   return stored.data[i] ? `data:${stored.type};base64,${stored.data[i]}` : null;
 }
@@ -177,4 +182,4 @@ function noPicture(img) {
   img.replaceWith(el("span", { class: "no-picture", text: "no picture" }));
 }
 
-Object.assign(newfound, { thumbnail, el, svg, announce, className, shown, members: (id) => members.get(id) ?? [] });
+Object.assign(newfound, { address, thumbnail, el, svg, announce, className, shown, members: (id) => members.get(id) ?? [] });

@@ -21,7 +21,10 @@ function panel(id, title, lead, items, make) {
           text: unfolded.has(id) ? "Show fewer" : `Show all ${numbers.format(items.length)}`,
           onclick: () => {
             unfolded[unfolded.has(id) ? "delete" : "add"](id);
-            keepingPlace(renderFindings);
+            keepingPlace(() => {
+              renderFindings();
+              for (const hook of newfound.hooks.render) hook(newfound.state);
+            });
           },
         })
       : null;
@@ -106,7 +109,7 @@ function mergeFinding(pair) {
 
 function duplicateFinding(group) {
   const classes = new Set(group.images.map((i) => newfound.state.class_of[i]));
-  const given = new Set(group.images.map((i) => images.given[i]).filter((id) => id >= 0));
+  const given = new Set(group.images.map((i) => newfound.state.given[i]).filter((id) => id >= 0));
   const warning = given.size > 1 ? "under different labels" : classes.size > 1 ? "in different classes" : null;
   return [
     tileList(group.images, `same-${group.images[0]}`, {

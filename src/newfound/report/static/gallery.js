@@ -2,7 +2,7 @@
 
 /** An image to click or to press Enter on. `list` is what the detail's arrows go through. */
 function tile(i, list, key, note = null) {
-  const given = images.given[i];
+  const given = newfound.state.given[i]; // as it counts now: a review may have merged its class
   const parts = [fileName(i), className(newfound.state.class_of[i]), percent(images.confidence[i])];
   const differs = given >= 0 && given !== newfound.state.class_of[i];
   if (given >= 0) parts.push(differs ? `≠ label ${className(given)}` : `labelled ${className(given)}`);

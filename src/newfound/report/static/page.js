@@ -35,7 +35,9 @@ function renderSummary() {
   const { unreadable = 0, left_out: leftOut = 0 } = content.thumbnails ?? {};
   if (unreadable)
     notices.push(
-      `${count(unreadable, "image")} could not be read when this page was made: moved, deleted or changed since the run.`,
+      unreadable === total
+        ? "There are no pictures: the images are not files of a folder, or were moved since the run."
+        : `${count(unreadable, "image")} could not be read when this page was made: moved, deleted or changed since the run.`,
     );
   if (leftOut)
     notices.push(
@@ -168,7 +170,7 @@ function renderDetail() {
   if (i === null) return;
   const at = list.indexOf(i);
   const id = newfound.state.class_of[i];
-  const given = images.given[i];
+  const given = newfound.state.given[i];
   const verdict = newfound.state.verdict[i];
   const img = el("img", { alt: fileName(i) });
   const frame = el("div", { class: "large" }, img);

@@ -4,15 +4,14 @@ const { el, announce, className, shown } = newfound;
 
 const asking = el("dialog", { id: "ask", "aria-labelledby": "ask-title" });
 document.body.append(asking);
-let answer = null; // what to do with the answer to the question that is open
 
 asking.addEventListener("click", (event) => {
   if (event.target === asking) asking.close();
 });
 
-/** Put a question; `fields` are nodes with names, `done` gets their values. */
+/** Put a question; `fields` are nodes with names, `done` gets their values and the revision that was asked about. */
 function ask(title, fields, button, done, lead = null) {
-  answer = done;
+  const revision = revisionNow(); // should another window decide meanwhile, the answer is to an outdated question
   const form = el(
     "form",
     { method: "dialog", class: "ask" },
@@ -30,7 +29,7 @@ function ask(title, fields, button, done, lead = null) {
     event.preventDefault();
     const values = Object.fromEntries(new FormData(form));
     asking.close();
-    answer(values);
+    done(values, revision);
   });
   asking.replaceChildren(form);
   asking.showModal();

@@ -8,8 +8,8 @@ function plural(n, noun) {
 
 function rename(id) {
   const now = newfound.state.classes.find((c) => c.id === id);
-  ask("Rename the class", [nameField(now.name)], "Rename", ({ name }) => {
-    if (name.trim() !== now.name) decide({ action: "rename", class: id, name });
+  ask("Rename the class", [nameField(now.name)], "Rename", ({ name }, revision) => {
+    if (name.trim() !== now.name) decide({ action: "rename", class: id, name }, revision);
   });
 }
 
@@ -19,7 +19,7 @@ function merge(id) {
     `Merge “${className(id)}”`,
     [classField("into", id)],
     "Merge",
-    ({ to }) => decide({ action: "merge", classes: [id], into: Number(to) }),
+    ({ to }, revision) => decide({ action: "merge", classes: [id], into: Number(to) }, revision),
     "All its images go there, and it is gone.",
   );
 }
@@ -29,7 +29,7 @@ function split(id) {
     `Split “${className(id)}” in two`,
     [],
     "Split",
-    () => decide({ action: "split", class: id }),
+    (_, revision) => decide({ action: "split", class: id }, revision),
     "Its images are clustered again, in two. The smaller part becomes a class of its own.",
   );
 }
@@ -39,7 +39,7 @@ function dismiss(id) {
     `“${className(id)}” is not a class`,
     [],
     "Not a class",
-    () => decide({ action: "dismiss", class: id }),
+    (_, revision) => decide({ action: "dismiss", class: id }, revision),
     "Its images are set aside, in no class.",
   );
 }
@@ -100,9 +100,9 @@ function move() {
   };
   choice.addEventListener("change", show);
   show();
-  ask("Move", [choice, name], "Move", async ({ to, name: called }) => {
+  ask("Move", [choice, name], "Move", async ({ to, name: called }, revision) => {
     const where = to === NEW ? { name: called } : { to: Number(to) };
-    if (await decide({ action: "move", images, ...where })) clearSelection();
+    if (await decide({ action: "move", images, ...where }, revision)) clearSelection();
   });
 }
 
@@ -111,21 +111,17 @@ newfound.hooks.detail.push((dialog, i) => {
   const inClass = newfound.state.class_of[i] >= 0;
   const button = (text, key, pressed, run) =>
     el("button", { type: "button", class: "quiet", "data-key": key, "aria-pressed": pressed, text, onclick: run });
-  const only = (run) => () => {
-    selected.clear(); // the image that is shown, whatever is selected behind it
-    run();
-  };
   dialog.querySelector(".detail-foot").before(
     el(
       "div",
       { class: "detail-actions" },
-      inClass ? button("✓ Accept", "accept", verdict > 0, only(() => judge(verdict > 0 ? 0 : 1))) : null,
-      inClass ? button("✗ Reject", "reject", verdict < 0, only(() => judge(verdict < 0 ? 0 : -1))) : null,
-      button("Move…", "move", null, only(move)),
+      inClass ? button("✓ Accept", "accept", verdict > 0, () => judge(verdict > 0 ? 0 : 1)) : null,
+      inClass ? button("✗ Reject", "reject", verdict < 0, () => judge(verdict < 0 ? 0 : -1)) : null,
+      button("Move…", "move", null, move),
     ),
   );
   const img = dialog.querySelector(".large img");
-  if (img) img.src = `images/${i}`;
+  if (img) img.src = newfound.address("images", i);
 });
 
 // The bar at the bottom
@@ -152,8 +148,8 @@ function renderBar() {
   const some = selected.size > 0;
   const focused = bar.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const parts = [
-    barButton(undo ? `Undo ${ACTIONS[undo]}` : "Undo", "undo", () => send("undo"), { disabled: !undo, title: "Shortcut: z" }),
-    barButton(redo ? `Redo ${ACTIONS[redo]}` : "Redo", "redo", () => send("redo"), { disabled: !redo, title: "Shortcut: y" }),
+    barButton(undo ? `Undo ${ACTIONS[undo]}` : "Undo", "undo", undoLast, { disabled: !undo, title: "Shortcut: z" }),
+    barButton(redo ? `Redo ${ACTIONS[redo]}` : "Redo", "redo", redoNext, { disabled: !redo, title: "Shortcut: y" }),
     barButton(picking ? "Done selecting" : "Select", "picking", togglePicking, { pressed: picking }),
     some ? el("span", { class: "selection", text: `${plural(selected.size, "image")}:` }) : null,
     some ? barButton("✓ Accept", "bar-accept", () => judge(1), { title: "Shortcut: a" }) : null,
@@ -165,6 +161,16 @@ function renderBar() {
   ];
   bar.replaceChildren(...parts.filter(Boolean));
   if (focused) bar.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+}
+
+// A decision that is still on its way can be undone, too
+
+function undoLast() {
+  if (newfound.state.undo || waiting) send("undo");
+}
+
+function redoNext() {
+  if (newfound.state.redo || waiting) send("redo");
 }
 
 function togglePicking() {
@@ -188,8 +194,8 @@ const KEYS = [
   ["n", "rename the class", () => subjectClass(rename)],
   ["g", "merge the class with another", () => subjectClass(merge)],
   ["s", "split the class in two", () => subjectClass(split)],
-  ["z", "undo", () => newfound.state.undo && send("undo")],
-  ["y", "redo", () => newfound.state.redo && send("redo")],
+  ["z", "undo", undoLast],
+  ["y", "redo", redoNext],
   ["?", "these keys", help],
 ];
 
@@ -220,7 +226,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey) {
     if (event.key.toLowerCase() !== "z") return;
     event.preventDefault();
-    send(event.shiftKey ? "redo" : "undo");
+    (event.shiftKey ? redoNext : undoLast)();
     return;
   }
   if (event.key === "Escape" && selected.size && !document.getElementById("detail").open) return clearSelection();

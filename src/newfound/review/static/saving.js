@@ -5,25 +5,31 @@ const AGAIN = 4000; // milliseconds between looks at what other windows have dec
 
 const status = el("p", { class: "status", role: "status", text: SAVED });
 let waiting = 0; // decisions that are on their way
-let line = Promise.resolve(); // one after the other: each is made on the state that the one before has left
+let line = Promise.resolve(); // one after the other
 
 function say(text, kind = "") {
   status.textContent = text;
   status.dataset.kind = kind;
 }
 
-/** Send a decision, or "undo" or "redo"; resolves to whether it was saved. */
-function send(where, body = {}) {
-  waiting += 1;
-  say("Saving…");
-  line = line.then(() => deliver(where, body)).finally(() => {
-    waiting -= 1;
-  });
-  return line;
+/** The revision that a decision made now is about: the one in sight, once all that is on its way is saved. */
+function revisionNow() {
+  return newfound.state.revision + waiting;
 }
 
-function decide(decision) {
-  return send("decisions", decision);
+/** Send a decision, or "undo" or "redo"; resolves to whether it was saved. Should one fail, those behind it do, too. */
+function send(where, body = {}, revision = revisionNow()) {
+  waiting += 1;
+  say("Saving…");
+  const sent = line.then(() => deliver(where, { ...body, revision }));
+  line = sent.catch(() => {}).then(() => {
+    waiting -= 1;
+  });
+  return sent;
+}
+
+function decide(decision, revision = revisionNow()) {
+  return send("decisions", decision, revision);
 }
 
 async function deliver(where, body) {
@@ -33,7 +39,7 @@ async function deliver(where, body) {
     response = await fetch(`api/${where}`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ ...body, revision: newfound.state.revision }),
+      body: JSON.stringify(body),
     });
     answered = await response.json();
   } catch {
@@ -42,7 +48,7 @@ async function deliver(where, body) {
   }
   if (response.ok) {
     take(answered);
-    say(SAVED);
+    if (waiting === 1) say(SAVED); // the last one
     return true;
   }
   if (answered.state) take(answered.state);
@@ -58,7 +64,9 @@ function take(state) {
 async function look() {
   if (document.hidden || waiting) return;
   try {
-    const { revision } = await (await fetch("api/revision")).json();
+    const asked = await fetch("api/revision");
+    if (!asked.ok) return say("newfound review was started anew: open the address that it printed.", "bad");
+    const { revision } = await asked.json();
     if (revision === newfound.state.revision || waiting) return;
     const state = await (await fetch("api/state")).json();
     if (waiting) return;

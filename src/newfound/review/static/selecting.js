@@ -1,4 +1,4 @@
-// Which images a decision is about: the selected ones, else the one that has the focus or is shown in large.
+// Which images a decision is about: the one shown in large, else the selected ones, else the one that has the focus.
 
 const selected = new Set();
 let picking = false; // a click selects instead of opening
@@ -51,9 +51,9 @@ function selectUpTo(node) {
 
 /** The images that a key or a button is about. */
 function subject() {
-  if (selected.size) return [...selected];
   const detail = document.getElementById("detail");
-  if (detail.open) return [Number(detail.dataset.image)];
+  if (detail.open) return [Number(detail.dataset.image)]; // what one sees, whatever is selected behind it
+  if (selected.size) return [...selected];
   const focused = document.activeElement?.closest?.(".tile[data-image]");
   return focused ? [Number(focused.dataset.image)] : [];
 }
