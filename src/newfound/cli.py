@@ -344,30 +344,15 @@ class Demo:
         Discover(images, settings, out=self.out / "run", truth=truth, resume=True).run(screen)
 
 
+Command = Discover | Review | Predict | Export | Report | Count | Bench | Study | Demo
+
+
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
-    command = tyro.extras.subcommand_cli_from_dict(
-        {
-            "discover": Discover,
-            "review": Review,
-            "predict": Predict,
-            "export": Export,
-            "report": Report,
-            "count": Count,
-            "bench": Bench,
-            "study": Study,
-            "demo": Demo,
-        },
-        prog="newfound",
-        description="newfound finds the categories nobody has named yet.",
-    )  # fmt: skip
-    with_resume = " with --resume" if isinstance(command, Discover) else ""
-    again = f"The same command{with_resume} goes on from the last epoch."
-    if isinstance(command, Count):
-        again = "The same command goes on with the bank."
-    elif isinstance(command, Review | Report | Predict | Export):
-        again = ""
+    again = ""
     try:
+        command = _parsed()
+        again = _again(command)
         command.run(Screen())
     except UserError as error:
         _stop(str(error), 2)
@@ -378,6 +363,33 @@ def main() -> None:
         _stop(f"{error}. What was written before is kept. {again}".rstrip(), 2)
     except KeyboardInterrupt:
         _stop(f"stopped. {again}".rstrip(), 130)
+
+
+def _parsed() -> Command:
+    kinds = {
+        "discover": Discover,
+        "review": Review,
+        "predict": Predict,
+        "export": Export,
+        "report": Report,
+        "count": Count,
+        "bench": Bench,
+        "study": Study,
+        "demo": Demo,
+    }
+    command: Command = tyro.extras.subcommand_cli_from_dict(
+        kinds, prog="newfound", description="newfound finds the categories nobody has named yet."
+    )
+    return command
+
+
+def _again(command: Command) -> str:
+    """How to go on after a stop."""
+    if isinstance(command, Count):
+        return "The same command goes on with the bank."
+    if isinstance(command, Review | Report | Predict | Export):
+        return ""
+    return f"The same command{' with --resume' * isinstance(command, Discover)} goes on from the last epoch."
 
 
 def _stop(message: str, status: int) -> None:

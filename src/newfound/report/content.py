@@ -206,7 +206,9 @@ def _was(count: int) -> str:
 
 def _percent(share: float, digits: int = 0) -> str:
     """
-    >>> _percent(0.824)
-    '82\\xa0%'
+    >>> _percent(0.824), _percent(0.996), _percent(1)
+    ('82\\xa0%', '> 99\\xa0%', '100\\xa0%')
     """
-    return f"{100 * share:.{digits}f}\u00a0%"  # a line never ends between the two
+    text = f"{100 * share:.{digits}f}"
+    text = "> 99" if text == "100" and share < 1 else text
+    return f"{text}\u00a0%"  # a line never ends between the two

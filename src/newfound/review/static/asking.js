@@ -9,9 +9,9 @@ asking.addEventListener("click", (event) => {
   if (event.target === asking) asking.close();
 });
 
-/** Put a question; `fields` are nodes with names, `done` gets their values and the revision that was asked about. */
+/** Put a question; `fields` are nodes with names, `done` gets their values and the moment of the question. */
 function ask(title, fields, button, done, lead = null) {
-  const revision = revisionNow(); // should another window decide meanwhile, the answer is to an outdated question
+  const made = moment(); // should another window decide meanwhile, the answer is to an outdated question
   const form = el(
     "form",
     { method: "dialog", class: "ask" },
@@ -29,7 +29,7 @@ function ask(title, fields, button, done, lead = null) {
     event.preventDefault();
     const values = Object.fromEntries(new FormData(form));
     asking.close();
-    done(values, revision);
+    done(values, made);
   });
   asking.replaceChildren(form);
   asking.showModal();

@@ -8,8 +8,8 @@ function plural(n, noun) {
 
 function rename(id) {
   const now = newfound.state.classes.find((c) => c.id === id);
-  ask("Rename the class", [nameField(now.name)], "Rename", ({ name }, revision) => {
-    if (name.trim() !== now.name) decide({ action: "rename", class: id, name }, revision);
+  ask("Rename the class", [nameField(now.name)], "Rename", ({ name }, made) => {
+    if (name.trim() !== now.name) decide({ action: "rename", class: id, name }, made);
   });
 }
 
@@ -19,7 +19,7 @@ function merge(id) {
     `Merge “${className(id)}”`,
     [classField("into", id)],
     "Merge",
-    ({ to }, revision) => decide({ action: "merge", classes: [id], into: Number(to) }, revision),
+    ({ to }, made) => decide({ action: "merge", classes: [id], into: Number(to) }, made),
     "All its images go there, and it is gone.",
   );
 }
@@ -29,7 +29,7 @@ function split(id) {
     `Split “${className(id)}” in two`,
     [],
     "Split",
-    (_, revision) => decide({ action: "split", class: id }, revision),
+    (_, made) => decide({ action: "split", class: id }, made),
     "Its images are clustered again, in two. The smaller part becomes a class of its own.",
   );
 }
@@ -39,7 +39,7 @@ function dismiss(id) {
     `“${className(id)}” is not a class`,
     [],
     "Not a class",
-    (_, revision) => decide({ action: "dismiss", class: id }, revision),
+    (_, made) => decide({ action: "dismiss", class: id }, made),
     "Its images are set aside, in no class.",
   );
 }
@@ -100,9 +100,9 @@ function move() {
   };
   choice.addEventListener("change", show);
   show();
-  ask("Move", [choice, name], "Move", async ({ to, name: called }, revision) => {
+  ask("Move", [choice, name], "Move", async ({ to, name: called }, made) => {
     const where = to === NEW ? { name: called } : { to: Number(to) };
-    if (await decide({ action: "move", images, ...where }, revision)) clearSelection();
+    if (await decide({ action: "move", images, ...where }, made)) clearSelection();
   });
 }
 

@@ -1,10 +1,12 @@
 // To the server and back. A decision counts once the server has it on disk; until then the page shows nothing of it.
 
 const SAVED = "All decisions saved";
+const SAVING = "Saving…";
 const AGAIN = 4000; // milliseconds between looks at what other windows have decided
 
 const status = el("p", { class: "status", role: "status", text: SAVED });
 let waiting = 0; // decisions that are on their way
+let failures = 0; // decisions that were not saved
 let line = Promise.resolve(); // one after the other
 
 function say(text, kind = "") {
@@ -12,24 +14,33 @@ function say(text, kind = "") {
   status.dataset.kind = kind;
 }
 
-/** The revision that a decision made now is about: the one in sight, once all that is on its way is saved. */
-function revisionNow() {
-  return newfound.state.revision + waiting;
+/** What a decision made now is about: the state in sight, once all that is on its way is saved. */
+function moment() {
+  return { revision: newfound.state.revision + waiting, failures };
 }
 
 /** Send a decision, or "undo" or "redo"; resolves to whether it was saved. Should one fail, those behind it do, too. */
-function send(where, body = {}, revision = revisionNow()) {
+function send(where, body = {}, made = moment()) {
   waiting += 1;
-  say("Saving…");
-  const sent = line.then(() => deliver(where, { ...body, revision }));
+  say(SAVING);
+  const sent = line.then(async () => {
+    if (made.failures !== failures) {
+      // it was made on a state that never came to be
+      if (status.textContent === SAVING) say("Not saved: an earlier decision was not, either. Decide again.", "bad");
+      return false;
+    }
+    const saved = await deliver(where, { ...body, revision: made.revision });
+    if (!saved) failures += 1;
+    return saved;
+  });
   line = sent.catch(() => {}).then(() => {
     waiting -= 1;
   });
   return sent;
 }
 
-function decide(decision, revision = revisionNow()) {
-  return send("decisions", decision, revision);
+function decide(decision, made = moment()) {
+  return send("decisions", decision, made);
 }
 
 async function deliver(where, body) {
