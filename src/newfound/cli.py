@@ -366,7 +366,7 @@ def main() -> None:
 
 
 def _parsed() -> Command:
-    kinds = {
+    kinds: dict[str, Any] = {
         "discover": Discover,
         "review": Review,
         "predict": Predict,
