@@ -41,7 +41,7 @@ def _place(path: Path | None) -> str | None:
 
 def next_out(run: Path) -> Path:
     """RUN-2 after a first run, one more after a run that itself continues one."""
-    run = run.resolve()
+    run = run if run.name not in ("", "..") else run.resolve()
     name, dash, number = run.name.rpartition("-")
     if (run / FILE).is_file() and dash and number.isdecimal():
         return run.with_name(f"{name}-{int(number) + 1}")
