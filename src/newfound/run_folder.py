@@ -14,6 +14,7 @@ metrics.json        only where a truth was given
 map.npy             two coordinates of every image, for the report
 report.html         the page to look through
 decisions.json      what a person decided on it
+round.json          only of another round: what became of the folder's labels
 """
 
 from __future__ import annotations
