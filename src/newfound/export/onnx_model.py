@@ -45,14 +45,15 @@ TRIED = 200  # images of the run, at most, to find some that are still there
 DISTANCES = 10_000  # at most, of those that likeness is counted among: it then is exact to 1 in 10,000
 EXAMPLE = """\
 import json, sys, numpy, onnxruntime, PIL.Image, PIL.ImageOps
-model = onnxruntime.InferenceSession({file!r})
+
+model = onnxruntime.InferenceSession({file})
 about = {{key: json.loads(text) for key, text in model.get_modelmeta().custom_metadata_map.items()}}
 photo, size, side = PIL.Image.open(sys.argv[1]), about["image_size"], about["shorter_side"]
 photo.draft(None, (2 * side, 2 * side))  # a large JPEG is decoded at a smaller size, as newfound does
 photo = PIL.ImageOps.exif_transpose(photo).convert("RGB")
 photo = photo.resize([max(side, side * n // min(photo.size)) for n in photo.size], PIL.Image.Resampling.BICUBIC)
 left, top = [round((n - size) / 2) for n in photo.size]
-(p,), (likeness,), _ = model.run(None, {{"pixels": numpy.asarray(photo)[None, top:top + size, left:left + size]}})
+(p,), (likeness,), _ = model.run(None, {{"pixels": numpy.asarray(photo)[None, top : top + size, left : left + size]}})
 print(about["classes"][p.argmax()] if likeness >= about["refused"] else "none of these", p.max(), likeness)
 """
 
@@ -89,7 +90,7 @@ def export_onnx(run: Path | str, out: Path, *, weights: Path | None = None, scre
         )
     with new_file(out, "wb") as file:
         file.write(content)
-    export = OnnxExport(out, classes, difference, checked_on, EXAMPLE.format(file=str(out)))
+    export = OnnxExport(out, classes, difference, checked_on, EXAMPLE.format(file=json.dumps(str(out))))
     screen.say(f"{out}: {megabytes(len(content))}, {len(classes)} classes, any number of images at a time")
     screen.say(f"largest difference from torch in a probability: {difference:.1e}, on {checked_on}")
     screen.say(f"to use it without newfound (python example.py photo.jpg):\n\n{export.example}")
