@@ -1,3 +1,4 @@
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from pictures import write_folder
 from report.runs import small_run
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# In the background of a shell Ctrl-C is ignored, and processes that tests start and stop by it would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

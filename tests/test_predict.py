@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,15 @@ def test_images_of_the_run_get_the_answer_of_the_run(found, model_alone):
     kept = ~np.isnan(again.confidence)
     np.testing.assert_allclose(again.confidence[kept], results.assignment.confidence[kept], atol=2e-3)
     assert (again.likeness[results.given >= 0] > 0).all()
+
+
+@pytest.mark.parametrize("method", ["kmeans", "gcd"])
+def test_a_model_of_centres(found, tmp_path, method):
+    settings = Settings(4, method=method, image_size=32, bank_views=2, bank_dir=found.run.parent / "banks")
+    settings = replace(settings, epochs=1) if method == "gcd" else settings
+    results = discover(found.results.root, settings, out=tmp_path / "run", report=False).results
+    again = predict(tmp_path / "run", [results.root / file for file in results.files], refused=0)
+    assert list(again.classes) == [results.assignment.class_names[k] for k in results.assignment.classes]
 
 
 def test_new_images_and_one_unlike_all(found, new_images):

@@ -8,6 +8,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def review(
             threading.Thread(target=open_browser, args=(address,), daemon=True).start()
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False))
         try:
-            server.run(sockets=[listener])
+            with suppress(KeyboardInterrupt):  # how a review ends
+                server.run(sockets=[listener])
         finally:
             _finish(log, content, thumbnails, screen)
 
