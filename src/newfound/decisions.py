@@ -122,9 +122,7 @@ class Reviewed:
         own = np.array([self.label_of_given(i) == number for i in images], dtype=np.bool_)
         new = self._new_class(d.get("name"))
         self.class_of[images] = new
-        self.placed[images] = (
-            own  # a given label would keep it where it was; where a person put it is another class now
-        )
+        self.placed[images] = own  # or their labels would keep them; where a person put others is another class now
         self.verdict[images] = 0
         self.meant |= {number, new}
 

@@ -87,7 +87,7 @@ def create_app(
 
     @app.get("/")
     def page() -> Response:
-        live = {**content, "live": mark, "state": log.state()}
+        live = {**content, "live": mark, "state": state()}
         response = HTMLResponse(render_page(live, {}, scripts=[script()], styles=[style()]))
         response.set_cookie(COOKIE.format(port=port), token, httponly=True, samesite="strict")
         return response
@@ -107,7 +107,8 @@ def create_app(
 
     @app.get("/api/state")
     def state() -> dict[str, Any]:
-        return log.state()
+        with deciding:
+            return log.state()
 
     @app.get("/api/revision")
     def revision() -> dict[str, int]:
