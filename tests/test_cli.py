@@ -13,7 +13,8 @@ import pytest
 
 from pictures import picture, write_folder
 
-FAST = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
+WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
+FAST = [*WITH_REPORT, "--no-report"]
 
 
 def newfound(*args, cwd, wide=True):
@@ -24,7 +25,7 @@ def newfound(*args, cwd, wide=True):
 
 def test_discover_ends_with_a_table_and_the_place(tmp_path):
     images, truth = write_folder(tmp_path)
-    result = newfound("discover", images, "--classes", 4, "--truth", truth, *FAST, cwd=tmp_path)
+    result = newfound("discover", images, "--classes", 4, "--truth", truth, *WITH_REPORT, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     out = " ".join(result.stdout.split())
     assert "24 images: 6 labelled in 2 known classes, 18 to sort" in out
@@ -132,7 +133,7 @@ def test_odd_names_are_shown_and_do_no_harm(tmp_path):
     for i, name in enumerate(names):
         picture("yellow", 50 + i).save(tmp_path / "x.png")
         os.rename(tmp_path / "x.png", os.path.join(os.fsencode(images), b"unlabelled", name))
-    result = newfound("discover", images, "--classes", 4, "--truth", truth, *FAST, cwd=tmp_path)
+    result = newfound("discover", images, "--classes", 4, "--truth", truth, *WITH_REPORT, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "\x1b[31m" not in result.stdout
     with open(tmp_path / "newfound-images" / "assignments.csv", "rb") as file:
@@ -160,7 +161,7 @@ def test_a_wrong_truth_is_an_error_before_the_work(tmp_path):
 
 
 def test_demo_runs_and_shows_itself_again(tmp_path):
-    options = ["demo", "--epochs", "1", "--image-size", "32"]
+    options = ["demo", "--epochs", "1", "--image-size", "32", "--no-report"]
     first = newfound(*options, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "k-means, same features" in first.stdout

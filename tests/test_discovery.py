@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from newfound.backbones import load_backbone
 from newfound.backbones.efficientnet import EfficientNetLite0
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
-from newfound.discovery import discover
+from newfound.discovery import discover as discover_and_report
 from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.run_folder import RunFolder
@@ -25,6 +26,7 @@ from newfound.screen import Screen
 from newfound.train import Progress
 from pictures import picture
 
+discover = partial(discover_and_report, report=False)
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
 
 
@@ -43,7 +45,8 @@ def found(folder, tmp_path):
     return discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=folder[1])
 
 
-def test_the_run_folder_holds_everything(found):
+def test_the_run_folder_holds_everything(folder, tmp_path):
+    found = discover_and_report(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=folder[1])
     expected = {"config.toml", "skipped.csv", "log.jsonl", "anchors.jsonl", "checkpoint", "assignments.csv",
                 "classes.csv", "embeddings.npy", "model.safetensors", "model.json", "metrics.json", "map.npy",
                 "report.html"}  # fmt: skip

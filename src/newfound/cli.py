@@ -322,6 +322,8 @@ class Demo:
     """The photos have 28 by 28 pixels; enlarging them further costs time."""
     bank_dir: Annotated[Path | None, UNSET_FOLDER] = None
     """Where the bank is kept. Unset: newfound/banks in your cache folder."""
+    report: bool = True
+    """Write report.html, the page to look through."""
 
     def run(self, screen: Screen) -> None:
         from newfound.demo import CLASSES, unpack_wardrobe
@@ -341,7 +343,8 @@ class Demo:
         screen.say(f"the wardrobe is in {images}; now exactly what you would run on a folder of your own:")
         screen.say(f"  {shlex.join(map(str, words))}\n")
         # resume: a second `newfound demo` shows what the first one found, or goes on with it
-        Discover(images, settings, out=self.out / "run", truth=truth, resume=True).run(screen)
+        command = Discover(images, settings, out=self.out / "run", truth=truth, resume=True, report=self.report)
+        command.run(screen)
 
 
 Command = Discover | Review | Predict | Export | Report | Count | Bench | Study | Demo
