@@ -28,7 +28,6 @@ from newfound.train import Trained
 REFERENCES = 5000  # at most: 13 MB of EfficientNet's features
 STREAM = 7  # of the random numbers: see CONTRIBUTING
 BLOCK = 1024  # images whose distances are held at a time
-CLASSIFIERS = {"cosine": CosineClassifier, "nearest centre": NearestCentre}
 
 
 @dataclass(frozen=True, eq=False)
