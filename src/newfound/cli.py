@@ -316,7 +316,7 @@ class Demo:
     out: Path = Path("newfound-demo")
     """Where to unpack it and to write the run."""
     seed: int = 0
-    epochs: int = 20
+    epochs: int = 15
     """Passes over the images, in each of the two trainings."""
     image_size: int = 128
     """The photos have 28 by 28 pixels; enlarging them further costs time."""
