@@ -233,8 +233,8 @@ class Broken:
     def evaluation(self, images):
         return self.bank.evaluation(images)
 
-    def training_pair(self, images, seed, step):
-        pair = self.bank.training_pair(images, seed, step)
+    def training_pair(self, images, seed, step, part):
+        pair = self.bank.training_pair(images, seed, step, part)
         return pair * float("inf") if step in self.steps else pair
 
 

@@ -33,7 +33,8 @@ from torch import Tensor
 
 from newfound.atomic import write_atomically
 from newfound.backbones import Backbone
-from newfound.backbones.embeddings import draw_view_pair
+from newfound.backbones.embeddings import WHOLE, draw_view_pair
+from newfound.distributed import from_first, is_first, share, wait_for_all
 from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.screen import Screen, megabytes
@@ -92,10 +93,11 @@ class Bank:
         """The evaluation view of these images, float32."""
         return torch.stack([self._rows[i][0] for i in images]).float()
 
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
-        """Two different training views of each image: all first views, then all second views."""
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
+        """Two different training views of each image, or of a part of them: all first views, then all second views."""
         first, second = draw_view_pair(self.recipe.views, len(images), seed, step)
-        chosen = zip([*images, *images], 1 + np.concatenate([first, second]), strict=True)
+        views = 1 + np.concatenate([first[part], second[part]])
+        chosen = zip([*images[part], *images[part]], views, strict=True)
         return torch.stack([self._rows[i][v] for i, v in chosen]).float()
 
 
@@ -116,7 +118,10 @@ def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path
 
 @contextmanager
 def _lock(store: Path, screen: Screen) -> Iterator[None]:
-    """One builder at a time; the system frees the lock when its holder dies."""
+    """One run at a time builds it; the system frees the lock when its holder dies."""
+    if not is_first():
+        yield
+        return
     lock = FileLock(store / "lock")
     try:
         held = lock.acquire(timeout=0)
@@ -128,6 +133,18 @@ def _lock(store: Path, screen: Screen) -> Iterator[None]:
 
 
 def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, screen: Screen) -> Bank:
+    missing = from_first(lambda: _missing(table, recipe, store, screen))
+    if missing:
+        _build(table, backbone, recipe, store, missing[share(len(missing))], screen)
+        wait_for_all()
+    have = _read_shards(store, recipe)
+    if not have.keys() >= set(table.digests):
+        raise UserError(f"the bank in {store} lacks images that another process has added. All have to see one folder.")
+    return Bank(recipe, [have[digest] for digest in table.digests])
+
+
+def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> list[int]:
+    """Which images have to be computed, after tidying up, and if there is space for them."""
     _remove_leftovers(store)
     with write_atomically(store / "recipe.json") as file:
         json.dump(asdict(recipe), file, indent=2)
@@ -137,9 +154,7 @@ def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store:
     screen.say(_announcement(recipe, store, len(missing), there))
     if missing:
         _check_disk(store, len(missing) * recipe.row_bytes)
-        _build(table, backbone, recipe, store, missing, screen)
-        have = _read_shards(store, recipe)
-    return Bank(recipe, [have[digest] for digest in table.digests])
+    return missing
 
 
 def _announcement(recipe: Recipe, store: Path, missing: int, there: int) -> str:

@@ -14,6 +14,7 @@ from newfound.config import Settings
 from newfound.datasets import Benchmark, load_benchmark
 from newfound.datasets.table import BenchmarkTable, table_of, truth_of
 from newfound.discovery import discover_table
+from newfound.distributed import done_by_first
 from newfound.errors import UserError
 from newfound.presets import PRESETS
 from newfound.run_folder import RunFolder
@@ -57,11 +58,16 @@ def bench(
         assert found.metrics is not None
         runs[seed] = found.metrics
     report = {"dataset": benchmark.name, "settings": _told(settings), "seeds": list(seeds), **summary(runs)}
+    _write_report(report, out)
+    return report
+
+
+@done_by_first
+def _write_report(report: dict[str, Any], out: Path) -> None:
     with write_atomically(out / "report.json") as file:
         json.dump(report, file, indent=2)
     with write_atomically(out / "report.md") as file:
         file.write(markdown(report))
-    return report
 
 
 def prepare(

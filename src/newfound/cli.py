@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from newfound.config import UNSET_FILE, UNSET_FOLDER, Settings, paragraphs
-from newfound.errors import UserError
+from newfound.errors import LostProcess, UserError
 from newfound.screen import Screen, shown
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ StudyName = Literal["methods", "components", "strategy", "selection", "beta", "e
                     "blocks", "backbone", "anchors", "hard-labels", "tsne", "hessian", "time"]  # fmt: skip
 
 SHOWN = 10  # lines of a list, at most
+BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
+SECONDS_FOR_FIRST = 2.0  # to end a job of several processes
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -60,6 +64,7 @@ class Discover:
 
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
+        from newfound.distributed import is_first
 
         if self.truth is not None and not self.truth.is_file():
             raise UserError(f"--truth {self.truth}: there is no such file")
@@ -67,6 +72,10 @@ class Discover:
             self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
             resume=self.resume, report=self.report, screen=screen,
         )  # fmt: skip
+        if is_first():
+            self._show(found, screen)
+
+    def _show(self, found: Discovery, screen: Screen) -> None:
         show_classes(found, screen)
         if found.metrics is not None:
             show_score(found.metrics, screen)
@@ -356,7 +365,9 @@ def main() -> None:
     try:
         command = _parsed()
         again = _again(command)
-        command.run(Screen())
+        _run(command)
+    except LostProcess as error:
+        _stop(f"{error}. {again}", 1)
     except UserError as error:
         _stop(str(error), 2)
     except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
@@ -395,7 +406,23 @@ def _again(command: Command) -> str:
     return f"The same command{' with --resume' * isinstance(command, Discover)} goes on from the last epoch."
 
 
+def _run(command: Command) -> None:
+    """Alone, or as one of several processes that torchrun has started; the first one speaks for all."""
+    if not BY_TORCHRUN:
+        command.run(Screen())
+        return
+    from newfound.distributed import is_first, joined
+
+    if not isinstance(command, Discover | Bench | Study):
+        raise UserError("torchrun is for newfound discover, bench and study")
+    with joined():
+        command.run(Screen(quiet=not is_first()))
+
+
 def _stop(message: str, status: int) -> None:
+    if BY_TORCHRUN and os.environ["RANK"] != "0":
+        time.sleep(SECONDS_FOR_FIRST)  # if the first process has the same to say, torchrun ends this one meanwhile
+        message = f"process {os.environ['RANK']} on {platform.node()}: {message}"
     print(f"newfound: {shown(message)}", file=sys.stderr)
     sys.exit(status)
 

@@ -22,6 +22,7 @@ from newfound.bank import default_bank_folder, open_bank
 from newfound.class_count import ClassCount, count_classes
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
 from newfound.decisions import DecisionLog, reviewed_of
+from newfound.distributed import asked_of_first, from_first, is_first
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
@@ -36,7 +37,7 @@ from newfound.rounds import Origin, labels_then, next_out, next_round
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Job, Source, batches_of
+from newfound.train import Job, Source, evaluated
 from newfound.truth import Truth, read_truth, score
 
 METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit, "gcd": gcd.fit, "kmeans": kmeans.fit}
@@ -91,7 +92,30 @@ def discover(
     report.html. Python callers see nothing on screen unless they pass a ``Screen()``.
     """
     screen = screen or Screen(quiet=True)
-    folder = Path(folder)
+    start = from_first(lambda: _start(Path(folder), settings, labels, after, truth, out, resume, screen))
+    found = discover_table(start.table, start.settings, start.run, referee=start.referee, origin=start.origin,
+                           screen=screen)  # fmt: skip
+    if report and is_first():
+        with start.run.held():
+            write_report(found.results, screen, DecisionLog(found.results).state())
+    return found
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a run begins with."""
+
+    run: RunFolder
+    table: ImageTable
+    settings: Settings
+    origin: Origin
+    referee: Truth | None
+
+
+def _start(
+    folder: Path, settings: Settings, labels: Path | None, after: Path | None, truth: Path | None, out: Path | None,
+    resume: bool, screen: Screen,
+) -> _Start:  # fmt: skip
     earlier = None if after is None else reviewed_of(read_results(after))
     run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
     run.check_place(resume=resume)
@@ -101,12 +125,7 @@ def discover(
     if earlier is not None:
         table, settings, history = next_round(table, settings, earlier, screen)
         origin = replace(origin, history=history)
-    referee = None if truth is None else read_truth(truth, table)
-    found = discover_table(table, settings, run, referee=referee, origin=origin, screen=screen)
-    if report:
-        with run.held():
-            write_report(found.results, screen, DecisionLog(found.results).state())
-    return found
+    return _Start(run, table, settings, origin, None if truth is None else read_truth(truth, table))
 
 
 def discover_table(
@@ -139,7 +158,7 @@ def discover_table(
             run.take_stage1(earlier)
         targets, seen_names = table.seen_classes()
         frozen = features_of(new_tail(backbone, source, settings), source)
-        grouping = kmeans.kmeans(frozen, settings.classes, settings.seed)
+        grouping = from_first(lambda: kmeans.kmeans(frozen, settings.classes, settings.seed))
 
         def started_model() -> SimGCD:
             model = new_model(backbone, source, settings)
@@ -159,11 +178,16 @@ def discover_table(
         write_assignment(run, table, assignment, oracle=settings.oracle_clean_anchors)
         oracle = ORACLE if settings.oracle_clean_anchors else None
         write_model(run, trained, kept, backbone, targets, assignment, settings, oracle)
-        return Discovery(run.path, None if referee is None else _score(run, referee, assignment, grouping, oracle))
+        return Discovery(run.path, _score(run, referee, assignment, grouping, oracle))
 
 
-def _score(run: RunFolder, truth: Truth, a: Assignment, frozen: Grouping, oracle: str | None) -> dict[str, Any]:
-    """Compare with the truth, beside plain k-means, and write metrics.json."""
+@asked_of_first
+def _score(
+    run: RunFolder, truth: Truth | None, a: Assignment, frozen: Grouping, oracle: str | None
+) -> dict[str, Any] | None:
+    """Compare with the truth, if there is one, beside plain k-means, and write metrics.json."""
+    if truth is None:
+        return None
     metrics = score(truth, a.classes, frozen.clusters, a.n_known)
     metrics = metrics if oracle is None else {"oracle": oracle, **metrics}
     run.write_json("metrics.json", metrics)
@@ -195,7 +219,8 @@ def new_tail(backbone: Backbone, source: Source, settings: Settings) -> nn.Modul
 
 def _standardise(tail: nn.Module, source: Source) -> None:
     if isinstance(tail, AdapterTail):
-        tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, EVALUATED))
+        (tokens,) = evaluated(source, EVALUATED, lambda tokens: (tokens,))
+        tail.fit_standardisation(torch.split(tokens, EVALUATED))
 
 
 def count_table(table: ImageTable, settings: Settings, screen: Screen) -> ClassCount:
@@ -203,10 +228,14 @@ def count_table(table: ImageTable, settings: Settings, screen: Screen) -> ClassC
     backbone = backbone_of(settings)
     source = open_source(table, backbone, settings, screen)
     features = features_of(new_tail(backbone, source, settings), source)
-    with screen.track("counting classes", 1) as progress:
-        return count_classes(
-            features, table.seen_classes()[0], on_progress=lambda done, total: progress.update(done, total=total)
-        )
+
+    def counted() -> ClassCount:
+        with screen.track("counting classes", 1) as progress:
+            return count_classes(
+                features, table.seen_classes()[0], on_progress=lambda done, total: progress.update(done, total=total)
+            )
+
+    return from_first(counted)
 
 
 def backbone_of(settings: Settings) -> Backbone:
@@ -224,8 +253,8 @@ def backbone_of(settings: Settings) -> Backbone:
 @torch.inference_mode()
 def features_of(tail: nn.Module, source: Source) -> NDArray[np.float32]:
     """Features of the evaluation views, N×d; in batches of one size, as the last bits depend on it."""
-    features = [tail(source.evaluation(batch)) for batch in batches_of(source, EVALUATED)]
-    return torch.cat(features).numpy()
+    (features,) = evaluated(source, EVALUATED, lambda tokens: (tail(tokens),))
+    return features.numpy()
 
 
 def _with_classes(

@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exceptions a user is meant to read."""
 
 
 class UserError(Exception):
@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The command line prints the text alone and exits with status 2; Python callers catch it like any exception.
     """
+
+
+class LostProcess(UserError):
+    """Another process of a run of several has ended."""

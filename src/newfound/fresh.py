@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.backbones import Backbone
+from newfound.backbones.embeddings import WHOLE
 from newfound.bank import run_trunk
 from newfound.images import ImageTable
 from newfound.views import resized_side, views_of
@@ -33,9 +34,9 @@ class FreshViews:
         pixels = self._pool.map(lambda i: self._pixels(int(i), 0, []), images)
         return self._through_trunk(np.concatenate(list(pixels)))
 
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
-        """Two new views of each image: all first views, then all second views."""
-        draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)]
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
+        """Two new views of each image, or of a part of them: all first views, then all second views."""
+        draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)][part]
         pixels = self._pool.map(lambda d: self._pixels(d[0], seed, [2 * d[1], 2 * d[1] + 1])[1:], draws)
         both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
         return self._through_trunk(both.reshape(-1, *both.shape[2:]))

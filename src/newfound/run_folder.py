@@ -15,6 +15,8 @@ map.npy             two coordinates of every image, for the report
 report.html         the page to look through
 decisions.json      what a person decided on it
 round.json          only of another round: what became of the folder's labels
+
+Where several processes train together, the first one reads and writes it; the others are told what it read.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from torch import nn
 
 from newfound.atomic import write_atomically, write_csv
 from newfound.config import Settings, from_toml, to_toml
+from newfound.distributed import asked_of_first, done_by_first, is_first
 from newfound.errors import UserError
 
 FINGERPRINTED = {  # sections of config.toml
@@ -64,6 +67,7 @@ class RunFolder:
 
     # Beginning
 
+    @asked_of_first
     def check_place(self, *, resume: bool) -> None:
         """Raise unless a run can begin here, or go on."""
         if self._config.exists():
@@ -78,14 +82,21 @@ class RunFolder:
     def begun(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> Iterator[None]:
         """Make the folder if need be, and keep other runs out of it."""
         with self.held():
-            if not self._config.exists():
-                with write_atomically(self._config) as file:
-                    file.write(to_toml(settings, **sections))
+            self._write_config(settings, sections)
             yield
+
+    @done_by_first
+    def _write_config(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> None:
+        if not self._config.exists():
+            with write_atomically(self._config) as file:
+                file.write(to_toml(settings, **sections))
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other runs and reviews out of the folder; the system frees the lock when its holder dies."""
+        if not is_first():
+            yield
+            return
         try:
             (self.path / "checkpoint").mkdir(parents=True, exist_ok=True)
             held = FileLock(self.path / "checkpoint" / "lock").acquire(timeout=0)
@@ -100,6 +111,7 @@ class RunFolder:
         """Anything but what a run killed before its first file leaves behind."""
         return any(item.name not in ("checkpoint", "config.toml.tmp") for item in self.path.iterdir())
 
+    @asked_of_first
     def check_same_run(self, settings: Settings, fingerprints: dict[str, str]) -> None:
         """Raise if a run is here that was begun with other settings, or of which something else has changed."""
         if not self._config.exists():
@@ -133,33 +145,44 @@ class RunFolder:
 
     def restore(self, stage: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
         """Load the stage's last checkpoint, if there is one, and forget what was logged after it."""
-        path = self._checkpoint(stage)
-        if not path.exists():
-            self._forget(stage, 0)
+        found = self._last_checkpoint(stage)
+        if found is None:
             return None
-        tensors, metadata = load_tensors(path)
+        checkpoint, tensors = found
         _load_weights(model, tensors)
         for name, parameter in model.named_parameters():
             if f"momentum.{name}" in tensors:
                 momentum = tensors[f"momentum.{name}"].to(parameter.device)
                 optimiser.state[parameter]["momentum_buffer"] = momentum
+        return checkpoint
+
+    @asked_of_first
+    def _last_checkpoint(self, stage: int) -> tuple[Checkpoint, dict[str, torch.Tensor]] | None:
+        path = self._checkpoint(stage)
+        if not path.exists():
+            self._forget(stage, 0)
+            return None
+        tensors, metadata = load_tensors(path)
         checkpoint = Checkpoint(labels=tensors["labels"].numpy(), **json.loads(metadata["state"]))
         self._forget(stage, checkpoint.epoch)
-        return checkpoint
+        return checkpoint, tensors
 
     def load_model(self, model: nn.Module) -> None:
         """The weights of the last stage, as far as it has come."""
         stage = 2 if self._checkpoint(2).exists() else 1
         _load_weights(model, load_tensors(self._checkpoint(stage))[0])
 
+    @asked_of_first
     def epochs_done(self, stage: int) -> int:
         """How far the stage has come."""
         return int(self._state(stage)["epoch"]) if self._checkpoint(stage).exists() else 0
 
+    @asked_of_first
     def settings(self) -> Settings:
         """What the run was begun with."""
         return from_toml(self._config.read_text("utf-8"), self._config)[0]
 
+    @asked_of_first
     def classes_of(self, stage1: Path | None) -> int:
         """How many classes this run was begun with, or the one its first training comes from; 0 without either."""
         if self._config.exists():
@@ -174,6 +197,7 @@ class RunFolder:
         content: dict[str, Any] = json.loads(_load_metadata(self._checkpoint(stage))["state"])
         return content
 
+    @done_by_first
     def save_epoch(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, entry: dict[str, Any]
     ) -> None:
@@ -188,14 +212,17 @@ class RunFolder:
         state = {name: value for name, value in vars(checkpoint).items() if name != "labels"}
         _save_tensors(self._checkpoint(entry["stage"]), tensors, {"state": json.dumps(state)})
 
+    @asked_of_first
     def has_stage1(self) -> bool:
         return self._checkpoint(1).exists()
 
+    @asked_of_first
     def check_has_stage1(self) -> None:
         """Raise unless another run could look for a first training here."""
         if not self._config.exists() or not self.has_stage1():
             raise UserError(f"--stage1 {self.path}: there is no run of this version with a first training in it")
 
+    @asked_of_first
     def check_serves(self, settings: Settings, fingerprints: dict[str, str]) -> Settings:
         """The settings of this run, if its first training has ended and can serve a run of ``settings``; else raise."""
         self.check_has_stage1()
@@ -222,6 +249,7 @@ class RunFolder:
             )
         return earlier
 
+    @done_by_first
     def take_stage1(self, other: RunFolder) -> None:
         """Copy the first training of another run: from then on this one does not need the other."""
         self._forget(1, 0)
@@ -232,18 +260,22 @@ class RunFolder:
         kept = {name: t for name, t in tensors.items() if not name.startswith("momentum.")}
         _save_tensors(self._checkpoint(1), kept, metadata)
 
+    @done_by_first
     def save_anchors(self, entry: dict[str, Any]) -> None:
         """Append a line to anchors.jsonl; ``restore`` drops it again if its epoch does not come to an end."""
         self._append("anchors.jsonl", entry)
 
+    @asked_of_first
     def log(self) -> list[dict[str, Any]]:
         """The epochs so far."""
         return self._lines("log.jsonl")
 
+    @asked_of_first
     def anchors(self) -> list[dict[str, Any]]:
         """The anchors so far."""
         return self._lines("anchors.jsonl")
 
+    @asked_of_first
     def training_seconds(self) -> float:
         """The median epoch of each stage counts, so that a pause or other work on the machine does not."""
         stages = [[line["seconds"] for line in self.log() if line["stage"] == stage] for stage in (1, 2)]
@@ -274,18 +306,22 @@ class RunFolder:
 
     # Results
 
+    @done_by_first
     def write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         write_csv(self.path / name, header, rows)
 
+    @done_by_first
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         with write_atomically(self.path / name) as file:
             json.dump(content, file, indent=2)
             file.write("\n")
 
+    @done_by_first
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         with write_atomically(self.path / name, "wb") as file:
             np.save(file, array)
 
+    @done_by_first
     def write_tensors(self, name: str, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
         _save_tensors(self.path / name, tensors, metadata)
 

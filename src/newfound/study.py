@@ -12,7 +12,7 @@ import io
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,10 +21,12 @@ from typing import Any
 from newfound.atomic import write_atomically
 from newfound.bench import prepare
 from newfound.config import FULL_EPOCHS, Settings, to_toml
+from newfound.datasets import Benchmark
 from newfound.datasets.table import truth_of
 from newfound.discovery import count_table, discover_table
+from newfound.distributed import asked_of_first, from_first, is_first
 from newfound.errors import UserError
-from newfound.figures import FIGURES
+from newfound.figures import FIGURES, Figure
 from newfound.figures.canvas import new_canvas, save
 from newfound.figures.ground import Ground
 from newfound.images import ImageTable
@@ -86,18 +88,32 @@ def study(
     runner.announce([settings for _, settings in plan])
     results = [runner.result(row.name, settings) for row, settings in plan]
     if isinstance(chosen, Study):
-        text = markdown(chosen, dataset, results)
-        if counted is not None:
-            true = len(benchmark.known) + len(benchmark.new)
-            text += f"\nEstimated on the frozen features: {counted['sentence']}. There are {true}.\n"
-        _write(out / f"{name}.csv", as_csv(results))
-        _write(out / f"{name}.md", text)  # before the figure, which may lack its library
-        draw(chosen, dataset, results, out / name)
-    else:
-        runs = {row.name: RunFolder(out / "runs" / folder_name(settings)) for row, settings in plan}
-        text = f"## {chosen.title}: {dataset}\n\nSeed {seeds[0]}.\n\n"
-        text += chosen.draw(Ground(benchmark, table, screen), runs, out / name)
-        _write(out / f"{name}.md", text)
+        note = "" if counted is None else _counted_beside_truth(counted, benchmark)
+        return from_first(lambda: _write_table(chosen, dataset, results, out / name, note))
+    runs = {row.name: RunFolder(out / "runs" / folder_name(settings)) for row, settings in plan}
+    ground = Ground(benchmark, table, screen)
+    return from_first(lambda: _write_figure(chosen, dataset, ground, runs, out / name, seeds[0]))
+
+
+def _counted_beside_truth(counted: Mapping[str, Any], benchmark: Benchmark) -> str:
+    true = len(benchmark.known) + len(benchmark.new)
+    return f"\nEstimated on the frozen features: {counted['sentence']}. There are {true}.\n"
+
+
+def _write_table(chosen: Study, dataset: str, results: Sequence[Result], path: Path, note: str) -> str:
+    text = markdown(chosen, dataset, results) + note
+    _write(path.with_suffix(".csv"), as_csv(results))
+    _write(path.with_suffix(".md"), text)  # before the figure, which may lack its library
+    draw(chosen, dataset, results, path)
+    return text
+
+
+def _write_figure(
+    chosen: Figure, dataset: str, ground: Ground, runs: Mapping[str, RunFolder], path: Path, seed: int
+) -> str:
+    text = f"## {chosen.title}: {dataset}\n\nSeed {seed}.\n\n"
+    text += chosen.draw(ground, runs, path)
+    _write(path.with_suffix(".md"), text)
     return text
 
 
@@ -110,12 +126,13 @@ def _counted(table: ImageTable, base: Settings, out: Path, screen: Screen) -> di
     """How many classes there seem to be, counted once: another count might name the runs otherwise."""
     of = [table.fingerprint, base.backbone, base.image_size, base.grad_from_block]
     kept = out / "runs" / "class_count.json"
-    found: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    found: dict[str, Any] = from_first(lambda: json.loads(kept.read_text("utf-8")) if kept.exists() else {})
     if found.get("of") != of:
         count = count_table(table, base, screen)
         found = {"of": of, "best": count.best, "sentence": str(count)}
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        _write(kept, json.dumps(found))
+        if is_first():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            _write(kept, json.dumps(found))
     return found
 
 
@@ -157,12 +174,17 @@ class Runner:
             self._run(first)
             settings = replace(settings, stage1=self._folder / folder_name(first))
         self._run(settings)
+        return self._read(row, settings)
+
+    @asked_of_first
+    def _read(self, row: str, settings: Settings) -> Result:
         run = RunFolder(self._folder / folder_name(settings))
         metrics = json.loads((run.path / "metrics.json").read_text("utf-8"))
         anchors = run.anchors()[-1] if run.anchors() else {}
         seconds = run.training_seconds()
         return Result(row, settings.seed, metrics, anchors.get("clean"), anchors.get("overall"), seconds)
 
+    @asked_of_first
     def _is_done(self, settings: Settings) -> bool:
         return (self._folder / folder_name(settings) / "metrics.json").exists()
 

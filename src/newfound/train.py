@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.config import Settings
+from newfound.distributed import from_first, gathered, processes, share, sum_gradients
 from newfound.errors import UserError
 from newfound.heads import parameter_groups
 from newfound.run_folder import Checkpoint, RunFolder
@@ -42,7 +44,7 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor: ...
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor: ...
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = ...) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ def train(
     ``after_epoch`` may change what the model predicts with, before it is asked.
     """
     s, device = job.settings, torch.device(job.settings.device)
+    if min(s.batch_size, len(job.labels)) < processes():
+        raise UserError(f"{processes()} processes are too many for batches of {min(s.batch_size, len(job.labels))}")
     model.to(device)
     groups = parameter_groups(model, weight_decay=s.weight_decay)
     optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=device.type != "mps")  # in one pass
@@ -150,7 +154,7 @@ def train(
         for group in optimiser.param_groups:
             group["lr"] = rate
         if anchoring is not None:
-            labels = anchoring(epoch, prediction, labels)
+            labels = from_first(partial(anchoring, epoch, prediction, labels))
         losses = _one_epoch(job, model, descent, labels, stage, epoch)
         after_epoch()
         prediction = predict(model, job.source, s.batch_size)  # one pass: the score, and the next epoch's anchors
@@ -162,7 +166,7 @@ def train(
             "learning_rate": rate,
             **model.schedule(epoch),
             "known_accuracy": _known_accuracy(prediction, job.labels),
-            **(job.referee.accuracy(prediction.classes.numpy()) if job.referee else {}),
+            **(from_first(partial(job.referee.accuracy, prediction.classes.numpy())) if job.referee else {}),
             **({"oracle": True} if s.oracle_clean_anchors else {}),
             "anchors": int(((labels >= 0) & (job.labels < 0)).sum()),
             "skipped_steps": descent.skipped_steps,
@@ -203,9 +207,10 @@ def _one_epoch(
     s, device = job.settings, torch.device(job.settings.device)
     moment = (stage - 1) * STAGE_OFFSET + epoch  # of the random draws: no two stages share them
     batches = draw_batches(labels, s.batch_size, s.seed, moment)
+    part = share(len(batches[0]))  # of every batch: the others are in other processes
     taken, sums = 0, dict[str, float]()
     for b, images in enumerate(batches):
-        tokens = job.source.training_pair(images, s.seed, moment * len(batches) + b).to(device)
+        tokens = job.source.training_pair(images, s.seed, moment * len(batches) + b, part).to(device)
         targets = torch.from_numpy(labels[images]).to(device)
         totals: list[Tensor] = []  # here and, with LSP, uphill
 
@@ -213,6 +218,7 @@ def _one_epoch(
             model.zero_grad()
             parts = model.losses(tokens, targets, epoch)
             descent.backward(parts["total"])
+            sum_gradients(model)
             totals.append(parts["total"].detach())
             return parts
 
@@ -256,13 +262,17 @@ def predict(model: SimGCD | GCD | Clusters, source: Source, batch_size: int) -> 
     """One pass over the evaluation views."""
     device = next(model.tail.parameters()).device
     model.eval()
-    parts = []
-    for images in batches_of(source, batch_size):
-        features, probabilities = model.predict(source.evaluation(images).to(device))
-        parts.append((features.cpu(), probabilities.cpu()))
+    features, probabilities = evaluated(source, batch_size, lambda tokens: model.predict(tokens.to(device)))
     model.train()
-    features, probabilities = (torch.cat(column) for column in zip(*parts, strict=True))
     return Prediction(features, probabilities)
+
+
+def evaluated(source: Source, batch_size: int, answers: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """What is answered to all evaluation views, a row each; every process asks for its share of them."""
+    mine = range(len(source))[share(len(source))]
+    batches = (mine[i : i + batch_size] for i in range(0, len(mine), batch_size))
+    parts = [[rows.cpu() for rows in answers(source.evaluation(images))] for images in batches]
+    return tuple(gathered(torch.cat(column), len(source)) for column in zip(*parts, strict=True))
 
 
 def _known_accuracy(prediction: Prediction, labels: NDArray[np.int64]) -> float | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 # Root mean square length of the features after standardising. It acts as a learning rate: see docs/backbones.md.
 FEATURE_NORM = 6.0
+WHOLE = slice(None)  # of a batch
 
 
 class AdapterTail(nn.Module):
@@ -71,12 +72,14 @@ class Embeddings:
         """The first view of these samples."""
         return self._rows[np.asarray(images), 0]
 
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
-        """Two training views of each sample, different ones if there are: all first ones, then all second ones."""
+    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
+        """Two training views of each sample, or of a part of them, different ones if there are: all first ones, then
+        all second ones."""
         views = max(self._rows.shape[1] - 1, 1)
         first, second = draw_view_pair(views, len(images), seed, step)
         offset = 1 if self._rows.shape[1] > 1 else 0
-        return self._rows[np.concatenate([images, images]), offset + np.concatenate([first, second])]
+        chosen = np.concatenate([images[part], images[part]])
+        return self._rows[chosen, offset + np.concatenate([first[part], second[part]])]
 
 
 def draw_view_pair(views: int, n: int, seed: int, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -11,6 +11,7 @@ import numpy as np
 from PIL.Image import Image
 
 from newfound.datasets.benchmark import Benchmark
+from newfound.distributed import from_first
 from newfound.images import ImageTable
 from newfound.truth import Truth
 
@@ -27,12 +28,7 @@ class BenchmarkTable(ImageTable):
 
 def table_of(benchmark: Benchmark, root: Path, on_progress: Callable[[int, int], None] | None = None) -> BenchmarkTable:
     """Reads every image once, for its digest: banks go by content."""
-    digests = []
-    with ThreadPoolExecutor(2) as pool:
-        for digest in pool.map(benchmark.digest, range(len(benchmark))):
-            digests.append(digest)
-            if on_progress is not None:
-                on_progress(len(digests), len(benchmark))
+    digests = from_first(lambda: _digests(benchmark, on_progress))
     return BenchmarkTable(
         root=root,
         files=benchmark.files,
@@ -43,6 +39,16 @@ def table_of(benchmark: Benchmark, root: Path, on_progress: Callable[[int, int],
         warnings=(),
         benchmark=benchmark,
     )
+
+
+def _digests(benchmark: Benchmark, on_progress: Callable[[int, int], None] | None) -> list[str]:
+    digests = []
+    with ThreadPoolExecutor(2) as pool:
+        for digest in pool.map(benchmark.digest, range(len(benchmark))):
+            digests.append(digest)
+            if on_progress is not None:
+                on_progress(len(digests), len(benchmark))
+    return digests
 
 
 def truth_of(benchmark: Benchmark) -> Truth:

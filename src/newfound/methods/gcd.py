@@ -10,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 
+from newfound.distributed import from_first, whole_batch
 from newfound.errors import UserError
 from newfound.heads import NearestCentre
 from newfound.losses import contrastive_losses
@@ -54,14 +57,16 @@ def _group(job: Job, model: GCD, **how: Any) -> None:
     features = predict(model, job.source, job.settings.batch_size).features
     if not bool(features.isfinite().all()):
         return  # training went astray, and its loop says so
-    try:
-        found = semi_kmeans(
-            normalize(features.numpy()), job.labels, job.settings.classes, seed=job.settings.seed, **how
-        )
-    except ValueError as error:
-        raise UserError(f"--method gcd cannot group these images: {error}") from error
+
+    def centres() -> NDArray[np.float64]:
+        rows, s = normalize(features.numpy()), job.settings
+        try:
+            return semi_kmeans(rows, job.labels, s.classes, seed=s.seed, **how).centres
+        except ValueError as error:
+            raise UserError(f"--method gcd cannot group these images: {error}") from error
+
     with torch.no_grad():
-        model.classifier.weight.copy_(torch.from_numpy(found.centres))
+        model.classifier.weight.copy_(torch.from_numpy(from_first(centres)))
 
 
 class GCD(nn.Module):
@@ -75,13 +80,13 @@ class GCD(nn.Module):
         self.classifier = NearestCentre(centres)
 
     def losses(self, tokens: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        """What is learnt from one batch: two views of B images, labels B with -1 for unlabelled."""
+        """What is learnt from one batch: two views of this process's share of B images, labels B, -1 for unlabelled."""
         s = self.settings
         half = getattr(torch, s.precision)
         with torch.autocast(tokens.device.type, half, enabled=s.precision != "float32"):
             projections = self.projector(self.tail(tokens))
         return contrastive_losses(
-            projections.float(),
+            whole_batch(projections.float(), len(labels)),
             labels,
             supervised_weight=s.supervised_weight,
             info_nce_temperature=s.info_nce_temperature,

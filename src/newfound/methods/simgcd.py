@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from newfound.config import Settings
+from newfound.distributed import whole_batch
 from newfound.heads import CosineClassifier, Projector
 from newfound.losses import simgcd_losses
 from newfound.schedules import teacher_temperature
@@ -31,16 +32,17 @@ class SimGCD(nn.Module):
         self.classifier = CosineClassifier(feature_dim, settings.classes)
 
     def losses(self, tokens: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        """What is learnt from one batch: two views of B images, labels B with -1 for unlabelled."""
+        """What is learnt from one batch: two views of this process's share of B images, labels B, -1 for unlabelled."""
         s = self.settings
         assert s.entropy_weight is not None  # resolved settings have it
         half = getattr(torch, s.precision)
         with torch.autocast(tokens.device.type, half, enabled=s.precision != "float32"):
             features = self.tail(tokens)  # 2B×d
             projections = self.projector(features)
-        return simgcd_losses(  # in float32 from here on: temperatures stretch small differences
-            projections.float(),
-            self.classifier(features.float()),
+        logits = self.classifier(features.float())  # in float32 from here on: temperatures stretch small differences
+        return simgcd_losses(
+            whole_batch(projections.float(), len(labels)),
+            whole_batch(logits, len(labels)),
             labels,
             **self.schedule(epoch),
             entropy_weight=s.entropy_weight,

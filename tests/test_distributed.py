@@ -1,0 +1,116 @@
+"""One process and several are the same run; one that dies ends it with a word, and it goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from newfound import Settings
+from newfound.demo import unpack_wardrobe
+from newfound.discovery import discover
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+QUICK = {"classes": 8, "epochs": 9, "image_size": 32, "bank_views": 2, "batch_size": 16}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """48 of the wardrobe, 3 of each known class labelled: 3 steps an epoch, 54 in all."""
+    wardrobe, _ = unpack_wardrobe(tmp_path / "sample")
+    for folder in wardrobe.iterdir():
+        for photo in sorted(folder.iterdir())[33 if folder.name == "unlabelled" else 3 :]:
+            photo.unlink()
+    return wardrobe
+
+
+def words_of(settings):
+    return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def start(folder: Path, out: Path, bank: Path, *more: str) -> subprocess.Popen:
+    command = [*TORCHRUN, "2", "-m", "newfound", "discover", str(folder), *words_of(QUICK)]
+    command += ["--out", str(out), "--bank-dir", str(bank), "--no-report", *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended_well(process: subprocess.Popen) -> str:
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    return out
+
+
+def process_of(launcher: int, rank: int) -> int:
+    """Which of torchrun's children has that number."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return next(int(pid) for pid in children if f"RANK={rank}".encode() in _environment(pid))
+
+
+def _environment(pid: str) -> list[bytes]:
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def log_of(run: Path, name: str = "log.jsonl") -> list[dict]:
+    """So far: the last line may be being written."""
+    text = (run / name).read_text() if (run / name).exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def assert_same_run(run: Path, other: Path) -> None:
+    """The weights of both trainings, the losses, and which images were anchors."""
+    for stage in (1, 2):
+        ours, theirs = (load_file(path / "checkpoint" / f"stage{stage}.safetensors") for path in (run, other))
+        assert ours.keys() == theirs.keys()
+        assert torch.equal(ours["labels"], theirs["labels"])  # with the anchors of the last epoch
+        for name in ours:
+            torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-5)
+    assert_same_log(log_of(run), log_of(other))
+    anchors = log_of(run, "anchors.jsonl")
+    assert any(line["anchors"] for line in anchors)
+    assert [line["per_class"] for line in anchors] == [line["per_class"] for line in log_of(other, "anchors.jsonl")]
+
+
+def assert_same_log(log: list[dict], other: list[dict]) -> None:
+    for ours, theirs in zip(log, other, strict=True):
+        assert ours["total"] == pytest.approx(theirs["total"], abs=1e-5)
+        assert ours["anchors"] == theirs["anchors"]
+
+
+def test_gradients_of_three_processes_are_those_of_one():
+    program = Path(__file__).with_name("several_processes.py")
+    subprocess.run([*TORCHRUN, "3", str(program)], check=True, timeout=240, capture_output=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes by /proc")
+def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_path):
+    alone = discover(photos, Settings(**QUICK), out=tmp_path / "alone", report=False)
+
+    killed = start(photos, tmp_path / "two", tmp_path / "bank")
+    while len(log := log_of(tmp_path / "two")) < 11:  # in the second training
+        assert killed.poll() is None
+        time.sleep(0.01)
+    assert_same_log(log, log_of(alone.run)[: len(log)])
+    os.kill(process_of(killed.pid, rank=1), signal.SIGKILL)
+    out, err = killed.communicate(timeout=60)
+    assert killed.returncode != 0
+    assert "with --resume goes on from the last epoch" in err
+    assert not (tmp_path / "two" / "assignments.csv").exists()
+    assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
+    assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half
+
+    assert "going on after epoch" in ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume"))
+    assert_same_run(tmp_path / "two", alone.run)
+
+
+def test_a_slip_is_told_once(tmp_path):
+    process = start(tmp_path / "nowhere", tmp_path / "run", tmp_path / "bank")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert err.count("newfound: ") == 1
+    assert "nowhere" in err
