@@ -32,20 +32,22 @@ class FreshViews:
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
         """The evaluation view of these images through the trunk."""
         pixels = self._pool.map(lambda i: self._pixels(int(i), 0, []), images)
-        return self._through_trunk(np.concatenate(list(pixels)))
+        return through_trunk(self._backbone, np.concatenate(list(pixels)))
 
     def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
         """Two new views of each image, or of a part of them: all first views, then all second views."""
         draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)][part]
         pixels = self._pool.map(lambda d: self._pixels(d[0], seed, [2 * d[1], 2 * d[1] + 1])[1:], draws)
         both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
-        return self._through_trunk(both.reshape(-1, *both.shape[2:]))
+        return through_trunk(self._backbone, both.reshape(-1, *both.shape[2:]))
 
     def _pixels(self, image: int, seed: int, views: list[int]) -> NDArray[np.uint8]:
         size = self._backbone.image_size
         photo = self._table.open(image, shorter_side=resized_side(size))
         return views_of(photo, size, seed, self._table.digests[image], views)
 
-    def _through_trunk(self, pixels: NDArray[np.uint8]) -> Tensor:
-        chunks = (pixels[i : i + TRUNK_BATCH] for i in range(0, len(pixels), TRUNK_BATCH))
-        return torch.cat([run_trunk(self._backbone, chunk) for chunk in chunks])
+
+def through_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
+    """n×S×S×3 pixels to tokens, a few images at a time."""
+    chunks = (pixels[i : i + TRUNK_BATCH] for i in range(0, len(pixels), TRUNK_BATCH))
+    return torch.cat([run_trunk(backbone, chunk) for chunk in chunks])

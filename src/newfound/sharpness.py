@@ -1,7 +1,7 @@
 """The loss sharpness penalty (LSP): step with the gradient found uphill, so that sharp minima do not hold.
 
 One step of SAM around any torch optimiser: from the weights w up along the gradient to w + ρ·g/‖g‖, where everything is
-computed again on the same batch and views; back to w, from a copy; and the optimiser steps with the second gradient.
+computed again on the same batch and views; back to w, exactly; and the optimiser steps with the second gradient.
 Momentum and weight decay see only that one.
 
 With a gradient scaler (float16 on a GPU) both losses are scaled before they go backward. The climb does not depend on
@@ -10,7 +10,8 @@ the scale; the scaler itself unscales the second gradient, steps, and adapts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -32,6 +33,7 @@ class SharpnessAware:
         self.optimiser, self.rho = optimiser, rho
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.skipped_steps = 0
+        self._places: dict[Tensor, Tensor] = {}  # to climb to, by parameter; kept, since memory is slow to get anew
 
     def backward(self, loss: Tensor) -> None:
         """What ``gradients`` calls in place of ``loss.backward()``."""
@@ -57,13 +59,8 @@ class SharpnessAware:
             if not bool(norm.isfinite()):
                 self._skip()
                 return None
-            weights = self._climb(moved, norm)
-            try:
+            with self._uphill(moved, norm):
                 gradients()
-            finally:
-                with torch.no_grad():
-                    for parameter, before in zip(moved, weights, strict=True):
-                        parameter.copy_(before)  # from a copy: adding and subtracting would leave rounding behind
         if (self.rho > 0 or self.scaler) and not bool(self._gradient()[1].isfinite()):
             self._skip()
             return None
@@ -75,16 +72,22 @@ class SharpnessAware:
         moved = [p for group in self.optimiser.param_groups for p in group["params"] if p.grad is not None]
         return moved, torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in moved]))
 
-    @torch.no_grad()
-    def _climb(self, moved: list[Tensor], norm: Tensor) -> list[Tensor]:
-        """Move uphill by rho in all; the weights as they were."""
-        before = [parameter.detach().clone() for parameter in moved]
+    @contextmanager
+    def _uphill(self, moved: list[Tensor], norm: Tensor) -> Iterator[None]:
+        """Weights that lie higher by rho in all, then the same ones again: they are not touched, but put aside."""
         tiny = 1e-12 * (1.0 if self.scaler is None else self.scaler.get_scale())
         pace = (self.rho / (norm + tiny)).item()
-        for parameter in moved:
-            assert parameter.grad is not None
-            parameter.add_(parameter.grad, alpha=pace)
-        return before
+        before = [parameter.data for parameter in moved]
+        try:
+            for parameter in moved:
+                assert parameter.grad is not None
+                if parameter not in self._places:
+                    self._places[parameter] = torch.empty_like(parameter.data)
+                parameter.data = torch.add(parameter.data, parameter.grad, alpha=pace, out=self._places[parameter])
+            yield
+        finally:
+            for parameter, weights in zip(moved, before, strict=True):
+                parameter.data = weights
 
     def _descend(self) -> None:
         if self.scaler is None:

@@ -211,23 +211,32 @@ def _one_epoch(
     taken, sums = 0, dict[str, float]()
     for b, images in enumerate(batches):
         tokens = job.source.training_pair(images, s.seed, moment * len(batches) + b, part).to(device)
-        targets = torch.from_numpy(labels[images]).to(device)
-        totals: list[Tensor] = []  # here and, with LSP, uphill
-
-        def gradients(tokens: Tensor = tokens, targets: Tensor = targets, totals: list[Tensor] = totals) -> Parts:
-            model.zero_grad()
-            parts = model.losses(tokens, targets, epoch)
-            descent.backward(parts["total"])
-            sum_gradients(model)
-            totals.append(parts["total"].detach())
-            return parts
-
-        parts = descent.step(gradients)  # the tokens left the frozen trunk: both passes share them
+        parts = one_step(model, descent, tokens, torch.from_numpy(labels[images]).to(device), epoch)
         if parts is not None:
             taken += 1
-            parts |= {"rise": totals[1] - totals[0]} if len(totals) > 1 else {}
             sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
     return {name: total / taken for name, total in sums.items()}
+
+
+def one_step(
+    model: SimGCD | GCD, descent: SharpnessAware, tokens: Tensor, labels: Tensor, epoch: int
+) -> Parts | None:
+    """The parts of the loss and, with LSP, its rise; None for a step that was skipped. Tokens left the frozen trunk:
+    both passes share them."""
+    totals: list[Tensor] = []  # here and, with LSP, uphill
+
+    def gradients() -> Parts:
+        model.zero_grad()
+        parts = model.losses(tokens, labels, epoch)
+        descent.backward(parts["total"])
+        sum_gradients(model)
+        totals.append(parts["total"].detach())
+        return parts
+
+    parts = descent.step(gradients)
+    if parts is not None and len(totals) > 1:
+        parts["rise"] = totals[1] - totals[0]
+    return parts
 
 
 def _scaler(settings: Settings) -> torch.amp.GradScaler | None:

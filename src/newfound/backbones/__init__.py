@@ -68,7 +68,7 @@ def _vit(name: str, image_size: int, weights: Path | None, grad_from_block: int)
         )
     network = load_vit(name, weights)
     trunk, _ = network.split(grad_from_block)
-    tokens = 1 + spec.registers + (image_size // spec.patch_size) ** 2
+    tokens = 1 + spec.registers + (image_size // spec.patch_size) ** 2 + (grad_from_block == spec.depth - 1)
     return Backbone(
         name=name,
         trunk=trunk,

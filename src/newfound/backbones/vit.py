@@ -108,16 +108,15 @@ class Attention(nn.Module):
         projected: Tensor = self.proj(mixed.transpose(1, 2).flatten(2))  # B×T×D
         return projected
 
-    def first_row(self, tokens: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def first_row(self, normalised: Tensor, norm: nn.LayerNorm) -> Tensor:
         """The first row of forward(norm(tokens)), exactly, without a key or value for any token. B×T×D to B×D.
 
-        A token enters as y = g⊙n + c: normalised, then the norm's weight and bias. Its key's product with the query is
+        Given are the tokens with mean 0 and variance 1, without the norm's weight and bias. A token enters as y = g⊙n + c: normalised, then the norm's weight and bias. Its key's product with the query is
         q·(W_k y + b_k) = (g⊙W_kᵀq)·n + what is the same for all tokens and so leaves softmax. Its value is W_v y + b_v,
         and as attention sums to 1, the mixed value is the value of the mixed n. So no parameter touches anything of
         size B×T×D, and if the tokens come from a frozen trunk, backward computes nothing of that size.
         """
-        dim = tokens.shape[-1]
-        normalised = F.layer_norm(tokens, [dim], eps=norm.eps)  # B×T×D
+        dim = normalised.shape[-1]
         w_query, w_key, w_value = self.qkv.weight.reshape(3, self.heads, -1, dim)  # heads×D/heads×D each
         b_query, _, b_value = self.qkv.bias.reshape(3, self.heads, -1)  # heads×D/heads each
 
@@ -173,13 +172,20 @@ class Block(nn.Module):
         return self._add(tokens, self.attn(self.norm1(tokens)))
 
     def first_row(self, tokens: Tensor) -> Tensor:
-        """The first row of forward(tokens), exactly, at a fraction of the work. B×T×D to B×D."""
-        return self._add(tokens[:, 0], self.attn.first_row(tokens, self.norm1))
+        """The first row of forward(tokens), exactly, at a fraction of the work. B×(1+T)×D, from ``with_statistics``,
+        to B×D."""
+        return self._add(tokens[:, 0], self.attn.first_row(tokens[:, 1:], self.norm1))
 
     def _add(self, tokens: Tensor, attended: Tensor) -> Tensor:
         tokens = tokens + self.ls1(attended)
         out: Tensor = tokens + self.ls2(self.mlp(self.norm2(tokens)))
         return out
+
+
+def with_statistics(tokens: Tensor, eps: float) -> Tensor:
+    """CLS as it is, then all tokens, CLS again, with mean 0 and variance 1: what the last block needs. No trained weight
+    has a part in it, so a trunk does it once for every step that follows. B×T×D to B×(1+T)×D."""
+    return torch.cat([tokens[:, :1], F.layer_norm(tokens, tokens.shape[-1:], eps=eps)], dim=1)
 
 
 class ViTTrunk(nn.Module):
@@ -196,11 +202,17 @@ class ViTTrunk(nn.Module):
         self.blocks = nn.ModuleList(Block(spec) for _ in range(depth))
 
     def forward(self, images: Tensor) -> Tensor:
-        """B×3×H×W to B×T×D: first CLS, then the registers if any, then the patches row by row."""
-        tokens = self.embed(images)
+        """B×3×H×W to B×T×D: first CLS, then the registers if any, then the patches row by row.
+
+        If only the last block is left to the tail, they come ready for it, B×(1+T)×D.
+        """
+        return self.run_blocks(self.embed(images))
+
+    def run_blocks(self, tokens: Tensor) -> Tensor:
+        """From what enters block 0 to what leaves the trunk."""
         for block in self.blocks:
             tokens = block(tokens)
-        return tokens
+        return with_statistics(tokens, self.spec.ln_eps) if len(self.blocks) == self.spec.depth - 1 else tokens
 
     def embed(self, images: Tensor) -> Tensor:
         """The tokens entering block 0."""
@@ -258,10 +270,12 @@ class ViTTail(nn.Module):
         self.norm = nn.LayerNorm(spec.embed_dim, eps=spec.ln_eps).requires_grad_(False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """B×T×D, as the trunk gives them, to the B×D features of CLS."""
+        """Tokens, as the trunk gives them, to the B×D features of CLS."""
         *earlier, last = self.blocks.values()
         for block in earlier:
             tokens = block(tokens)
+        if earlier:
+            tokens = with_statistics(tokens, self.spec.ln_eps)
         # Only CLS leaves the last block, so the other tokens are attended to there and get no result of their own.
         features: Tensor = self.norm(last.first_row(tokens))  # type: ignore[operator]
         return features

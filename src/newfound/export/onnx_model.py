@@ -154,7 +154,7 @@ class ViTTokens(nn.Module):
         side = backbone.image_size // trunk.spec.patch_size
         positions = trunk.positions(side, side).detach()
         first = [trunk.cls_token + positions[:, :1], *([trunk.register_tokens] if trunk.spec.registers else [])]
-        self.patches, self.blocks = trunk.patch_embed, trunk.blocks
+        self.trunk = trunk
         self.register_buffer("first", torch.cat(first, dim=1).detach())  # 1×(1+registers)×D
         self.register_buffer("positions", positions[:, 1:])  # 1×N×D
 
@@ -162,13 +162,10 @@ class ViTTokens(nn.Module):
     positions: Tensor
 
     def forward(self, images: Tensor) -> Tensor:
-        """B×3×S×S to B×T×D."""
-        patches = self.patches(images) + self.positions
+        """B×3×S×S to what the trunk gives."""
+        patches = self.trunk.patch_embed(images) + self.positions
         # shape[0], not len(): that would make the batch size a constant of the graph
-        tokens = torch.cat([self.first.expand(patches.shape[0], -1, -1), patches], dim=1)
-        for block in self.blocks:
-            tokens = block(tokens)
-        return tokens
+        return self.trunk.run_blocks(torch.cat([self.first.expand(patches.shape[0], -1, -1), patches], dim=1))
 
 
 def _graph_bytes(model: Model, merging: Tensor, metadata: dict[str, str]) -> bytes:
