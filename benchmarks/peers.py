@@ -89,7 +89,13 @@ def sam_step(model: UsualModel, rho: float) -> Callable[[Tensor, Tensor], None]:
 
 
 def anchors_by_full_sort(
-    probabilities: NDArray[np.floating], features: NDArray[np.floating], n_known: int, *, eta: int, beta: float, k: float
+    probabilities: NDArray[np.floating],
+    features: NDArray[np.floating],
+    n_known: int,
+    *,
+    eta: int,
+    beta: float,
+    k: float,
 ) -> list[NDArray[np.int64]]:
     """Each cluster: all distances, every row sorted whole, the densest point, its neighbourhood, the most confident."""
     confidence, clusters = probabilities.max(axis=1), probabilities.argmax(axis=1)

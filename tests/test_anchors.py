@@ -348,10 +348,13 @@ def test_quick_distances_are_as_good_as_they_claim(spread, width):
     members = torch.tensor(1.0 + spread * random.normal(size=(30, width)))
     for outlier in (0.0, 5.0):  # an outlier makes the cluster large and the quick distances worse
         members[-1] += outlier
-        quick, error = anchors._quick_mean_distances(members, 10)
-        exact = anchors._exact_mean_distances(members, np.arange(30), 10)
-        assert np.abs(quick - exact).max() <= error
-        assert error <= 1e-6 * (members - members.mean(dim=0)).norm(dim=1).max().item()
+        for rows in (members, members.float()):
+            exact = anchors._exact_mean_distances(rows, np.arange(30), 10)
+            radius = (rows - rows.mean(dim=0)).norm(dim=1).max().item()
+            for precision, good in ((torch.float32, 0.05), (torch.float64, 2e-6)):
+                quick, error = anchors._quick_mean_distances(rows, np.arange(30), 10, precision)
+                assert (np.abs(quick - exact) <= error).all()
+                assert error.max() <= good * radius
 
 
 def test_a_cluster_of_duplicates_takes_one_exact_pass(monkeypatch):

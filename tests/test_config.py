@@ -96,6 +96,7 @@ def test_the_sharpness_penalty_belongs_to_the_method():
         ({"anchors_per_class": 0.2}, "--anchors-per-class must be at least 1"),
         ({"rho": -1.0}, "--rho must be 0 or more"),
         ({"precision": "float16"}, "--precision float16 is for a GPU"),
+        ({"compile": True}, "--compile is for a GPU"),
         ({"oracle_clean_anchors": True, "method": "simgcd"}, "nothing to --method simgcd: it has no anchors"),
         ({"alpha": 3, "method": "simgcd"}, "--alpha means nothing to --method simgcd"),
         ({"selection": "max-prob", "method": "simgcd"}, "--selection means nothing to --method simgcd"),

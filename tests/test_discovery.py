@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from newfound.backbones import load_backbone
 from newfound.backbones.efficientnet import EfficientNetLite0
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.config import Settings
+from newfound.discovery import backbone_of, new_model, open_source
 from newfound.discovery import discover as discover_and_report
 from newfound.errors import UserError
 from newfound.images import read_folder
@@ -400,3 +402,26 @@ def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):
     table = rows(found.run / "assignments.csv")
     assert [about["class_names"][k] for k in said] == [row["class"] for row in table]
     np.testing.assert_allclose(confidence, [float(row["confidence"]) for row in table], atol=0.01)
+
+
+def test_compiled_parts_are_the_same_model(monkeypatch, folder, tmp_path):
+    compiled, plain_compile = [], torch.nn.Module.compile
+
+    def compile_quickly(part):
+        compiled.append(type(part).__name__)
+        plain_compile(part, backend="eager")  # what a GPU would do with a compiler, without one
+
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_quickly)
+    table = read_folder(folder[0])
+    settings = Settings(4, **FAST, bank_dir=tmp_path).resolved(2, len(table), 3.0)
+    losses, names = [], []
+    for chosen in (settings, replace(settings, compile=True)):  # a CPU user is refused it by `resolved`
+        backbone = backbone_of(chosen)
+        source = open_source(table, backbone, chosen, Screen(quiet=True))
+        model = new_model(backbone, source, chosen)
+        pair = source.training_pair(np.arange(6), 0, 0)
+        losses.append(model.losses(pair, torch.tensor([0, 0, 1, -1, -1, -1]), 0)["total"])
+        names.append([*model.state_dict(), *backbone.trunk.state_dict()])
+    assert compiled == ["FoldedEfficientNet", "AdapterTail", "Projector"]
+    torch.testing.assert_close(losses[1], losses[0])
+    assert names[0] == names[1]  # a checkpoint of one serves the other

@@ -188,6 +188,12 @@ def test_precision_reaches_autocast_and_float16_a_scaler(setting, autocast, prec
     assert (checkpoint_state(run)["scaler"] is not None) == (precision == "float16")
 
 
+def test_precision_reaches_the_trunk_of_fresh_views(setting, autocast, quick_backbone):
+    table, _, _ = setting
+    FreshViews(table, quick_backbone, "bfloat16").evaluation([0, 1])
+    assert autocast == [("cpu", torch.bfloat16, True)]
+
+
 def test_a_scaler_goes_on_where_it_was(setting, autocast):
     table, bank, start = setting
     for name, stops in (("whole", []), ("stopped", [2, 4])):

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from newfound.threads import one_thread_each
+
 BLOCK = 2**23  # numbers held at a time while distances are computed: 64 MB of doubles
 HALVINGS = 40  # finer than single-precision confidences differ, coarse enough to keep clear of a double's last bits
 
@@ -62,7 +64,7 @@ def select_anchors(
     eta = _floored_quantile(new.counts_above(threshold), gamma)
 
     def core(members: NDArray[np.int64]) -> NDArray[np.int64]:
-        return members[_core(_doubles(rows, members), beta, k)]
+        return members[_core(_rows(rows, members), beta, k)]
 
     return _most_confident_of(core, new, eta, threshold)
 
@@ -92,7 +94,7 @@ def densest(
     rows = _checked_features(features, len(new.cluster))
 
     def top(members: NDArray[np.int64]) -> NDArray[np.int64]:
-        return members[_densest(_doubles(rows, members), k, count)]
+        return members[_densest(_rows(rows, members), k, count)]
 
     return _most_confident_of(top, new, count, math.nan)
 
@@ -147,16 +149,18 @@ def _most_confident_of(
     candidates: Callable[[NDArray[np.int64]], NDArray[np.int64]], new: _New, eta: int, threshold: float
 ) -> Anchors:
     """At most ``eta`` of each cluster's candidates; a short list is not filled up."""
-    index, label = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for j in range(new.n_new if eta else 0):
+
+    def of_cluster(j: int) -> NDArray[np.int64]:
         members = np.flatnonzero(new.cluster == j)
         if len(members) < 2:
-            continue
+            return members[:0]
         ordered = np.sort(candidates(members))
-        chosen = ordered[np.argsort(-new.confidence[ordered], kind="stable")][:eta]
-        index.append(chosen)
-        label.append(np.full(len(chosen), new.n_known + j, dtype=np.int64))
-    return Anchors(np.concatenate(index), np.concatenate(label), eta, threshold)
+        return ordered[np.argsort(-new.confidence[ordered], kind="stable")][:eta]
+
+    with one_thread_each() as pool:
+        chosen = list(pool.map(of_cluster, range(new.n_new if eta else 0)))
+    index, label = [np.empty(0, np.int64), *chosen], np.repeat(np.arange(len(chosen)), [len(c) for c in chosen])
+    return Anchors(np.concatenate(index), new.n_known + label, eta, threshold)
 
 
 def _floored_quantile(counts: NDArray[np.int64], gamma: float) -> int:
@@ -198,48 +202,82 @@ def _largest_omega(new: _New, target: float) -> float:
 def _core(members: Tensor, beta: float, k: float) -> NDArray[np.int64]:
     """Rows of one cluster: its densest point, then those nearest to it, a share ``beta`` of the cluster in all."""
     peak = int(_densest(members, k, 1)[0])
-    nearest_first = np.argsort(_distances_from(members, peak), kind="stable")  # the peak before its duplicates
-    return nearest_first[: max(1, round(_intended(beta * len(members))))]
+    return _nearest_to(members, peak, max(1, round(_intended(beta * len(members)))))
+
+
+def _nearest_to(members: Tensor, row: int, count: int) -> NDArray[np.int64]:
+    """The ``count`` rows nearest to one, in no special order. It is the first of its duplicates, so among them.
+
+    Plain sums are good to a few roundings per dimension: only rows they cannot tell from the last one are done exactly.
+    """
+    blocks = _blocks(len(members), members.shape[1])
+    parts = [torch.linalg.vector_norm(members[block] - members[row], dim=1) for block in blocks]
+    quick = torch.cat(parts).cpu().numpy().astype(np.float64)
+    last = np.partition(quick, count - 1)[count - 1]
+    error = 2 * (members.shape[1] + 8) * torch.finfo(members.dtype).eps * last
+    unclear = np.flatnonzero(np.abs(quick - last) <= 2 * error)
+    sure = np.flatnonzero(quick < last - 2 * error)
+    exact = _distances_from(members, row, unclear)
+    return np.concatenate([sure, unclear[np.argsort(exact, kind="stable")][: count - len(sure)]])
 
 
 def _densest(members: Tensor, k: float, count: int) -> NDArray[np.int64]:
     """The ``count`` rows of one cluster with the smallest mean distance to their neighbours, in no special order.
 
-    Quick distances are good to ``error`` only and would break ties at random. So rows they cannot tell from the last
-    one chosen are compared by exact ones; all others are on their true side already.
+    Quick distances are good to their ``error`` only and would break ties at random. So they settle what they can: first
+    in single precision, what is left in double, and what even that cannot tell apart by exact distances.
     """
     size = len(members)
-    count = min(count, size)
     neighbours = min(max(math.floor(_intended(k * size)), 1), size - 1)
-    mean, error = _quick_mean_distances(members, neighbours)
-    last = np.partition(mean, count - 1)[count - 1]
-    sure = np.flatnonzero(mean < last - 2 * error)
-    unclear = np.flatnonzero((mean >= last - 2 * error) & (mean <= last + 2 * error))
-    wanted = count - len(sure)
-    if len(unclear) > wanted:
-        exact = _exact_mean_distances(members, unclear, neighbours)
-        unclear = unclear[np.argsort(exact, kind="stable")][:wanted]
-    return np.concatenate([sure, unclear])
+    chosen, rows, count = [np.empty(0, np.int64)], np.arange(size), min(count, size)
+    for precision in (torch.float32, torch.float64):
+        mean, error = _quick_mean_distances(members, rows, neighbours, precision)
+        low, high = mean - error, mean + error
+        in_for_sure = (
+            np.searchsorted(np.sort(low), high, side="right") <= count
+        )  # fewer than ``count`` can be before it
+        possible = low <= np.partition(high, count - 1)[count - 1]
+        chosen.append(rows[in_for_sure])
+        rows, count = rows[possible & ~in_for_sure], count - int(in_for_sure.sum())
+        if not count:
+            return np.concatenate(chosen)
+    exact = _exact_mean_distances(members, rows, neighbours)
+    return np.concatenate([*chosen, rows[np.argsort(exact, kind="stable")][:count]])
 
 
-def _quick_mean_distances(members: Tensor, neighbours: int) -> tuple[NDArray[np.float64], float]:
-    """Each row's mean distance to its nearest others by matrix multiplication, and how far off it may be.
+def _quick_mean_distances(
+    members: Tensor, rows: NDArray[np.int64], neighbours: int, precision: torch.dtype
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean distance of these rows to their nearest others by matrix multiplication, and how far off it may be.
 
-    |a|² + |b|² − 2ab has a rounding error of up to about 2(d + 8)·ε·r², where r is the largest norm, and the root of
-    a number near 0 turns an error e into √e. Centring leaves distances alone and makes r the cluster's own radius.
-    The bound given is √2 times that, which leaves room for the rounding of the centring, the root and the mean.
+    |a|² + |b|² − 2ab has a rounding error of up to about e = 2(d + 8)·ε·r², where r is the largest norm; the root turns
+    it into e over the distance found, and never more than √e. Centring leaves distances alone and makes r the cluster's
+    own radius. Twice that is given, which leaves room for the rounding of the centred rows and the root; and what a sum
+    of so many numbers may be off, in whatever order.
     """
-    centred = members - members.mean(dim=0)  # n×d
-    norms = torch.linalg.vector_norm(centred, dim=1)  # n
-    squares, mean = norms.square(), torch.empty_like(norms)
-    for rows in _blocks(len(members), len(members)):
-        squared = centred[rows] @ centred.T  # block×n
-        squared.mul_(-2).add_(squares).add_(squares[rows, None]).clamp_(min=0)
-        squared.diagonal(rows.start).fill_(math.inf)  # nobody is their own neighbour
-        nearest = squared.topk(neighbours, dim=1, largest=False, sorted=False).values
-        mean[rows] = nearest.sqrt_().mean(dim=1)
-    error = math.sqrt(4 * (members.shape[1] + 8) * torch.finfo(torch.float64).eps) * float(norms.max())
-    return mean.cpu().numpy(), error
+    wide = members if members.dtype == torch.float64 or precision == torch.float32 else members.double()
+    centred = (wide - wide.mean(dim=0)).to(precision)  # n×d
+    squares, eps = centred.square().sum(dim=1), torch.finfo(precision).eps  # n
+    error = 2 * (members.shape[1] + 8) * eps * float(squares.max())
+    mean, off = torch.empty(2, len(rows), dtype=torch.float64, device=members.device)
+    for block in _blocks(len(rows), len(members)):
+        some = torch.from_numpy(rows[block]).to(members.device)
+        asking = centred if len(some) == len(centred) else centred[some]
+        squared = torch.addmm(squares, asking, centred.T, alpha=-2)  # block×n, but for the row's own square
+        squared[torch.arange(len(some)), some] = math.inf  # nobody is their own neighbour
+        distances = _smallest(squared, neighbours).add_(squares[some, None]).clamp_(min=0).sqrt_()
+        mean[block] = distances.mean(dim=1).double()
+        nearest = distances.amin(dim=1).double().clamp_(min=math.sqrt(error) or 1.0)
+        off[block] = 2 * error / nearest + neighbours * eps * mean[block]
+    return mean.cpu().numpy(), off.cpu().numpy()
+
+
+def _smallest(table: Tensor, count: int) -> Tensor:
+    """The smallest numbers of each row, in no special order; the table is reordered."""
+    if table.device.type != "cpu":
+        return table.topk(count, dim=1, largest=False, sorted=False).values
+    table.numpy().partition(count - 1, axis=1)  # several times quicker than topk
+    return table[:, :count]
 
 
 def _exact_mean_distances(members: Tensor, rows: NDArray[np.int64], neighbours: int) -> NDArray[np.float64]:
@@ -253,9 +291,12 @@ def _exact_mean_distances(members: Tensor, rows: NDArray[np.int64], neighbours: 
     return mean[rows]
 
 
-def _distances_from(members: Tensor, row: int) -> NDArray[np.float64]:
-    """From one row to all, from differences: from a to b is exactly from b to a, and duplicates are exactly 0 apart."""
-    parts = [_norms(members[block] - members[row]) for block in _blocks(len(members), members.shape[1])]
+def _distances_from(members: Tensor, row: int, others: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """From one row to others, or to all, from differences: from a to b is exactly from b to a, and duplicates are
+    exactly 0 apart."""
+    there = members if others is None else members[torch.from_numpy(others).to(members.device)]
+    here = members[row].double()
+    parts = [_norms(there[block].double() - here) for block in _blocks(len(there), members.shape[1])]
     distances: NDArray[np.float64] = torch.cat(parts).cpu().numpy()
     return distances
 
@@ -277,12 +318,18 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
-def _doubles(features: NDArray[Any] | Tensor, members: NDArray[np.int64]) -> Tensor:
-    """One cluster's features as doubles, on their own device where that can hold doubles."""
-    if not isinstance(features, Tensor):
-        return torch.from_numpy(features[members].astype(np.float64))
-    rows = features.detach()[torch.from_numpy(members).to(features.device)]
-    return (rows.cpu() if rows.device.type == "mps" else rows).double()
+def _rows(features: NDArray[Any] | Tensor, members: NDArray[np.int64]) -> Tensor:
+    """One cluster's features, in single or double precision, on their own device where that can hold doubles."""
+    if isinstance(features, Tensor):
+        rows = features.detach()[torch.from_numpy(members).to(features.device)]
+        rows = rows.cpu() if rows.device.type == "mps" else rows
+    else:
+        rows = torch.from_numpy(features[members])
+    return (
+        rows
+        if rows.dtype in (torch.float32, torch.float64)
+        else rows.to(torch.promote_types(rows.dtype, torch.float32))
+    )
 
 
 def _predicted_new(probabilities: ArrayLike | Tensor, n_known: int) -> _New:

@@ -17,13 +17,11 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -38,15 +36,13 @@ from newfound.distributed import from_first, is_first, share, wait_for_all
 from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.screen import Screen, megabytes
+from newfound.threads import one_thread_each, prefetched
 from newfound.views import RECIPE, resized_side, to_tensor, views_of
 
 VIEW_SEED = 0  # not the run's: a bank serves every seed
 SHARD_IMAGES, SHARD_BYTES = 256, 256_000_000
 DISK_MARGIN = 64_000_000
 CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by newfound; may be deleted at any time.\n"
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -200,22 +196,6 @@ def _build(
             _write_shard(store, shard, [table.digests[i] for i in images])
 
 
-@contextmanager
-def one_thread_each() -> Iterator[ThreadPoolExecutor]:
-    """A pool in which each image has one thread of torch's to itself.
-
-    How torch divides one image among threads changes the last bits of its features; so a bank is the same whether a
-    laptop or a server filled it, and many cores are used better this way too.
-    """
-    threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # the workers' setting holds for some of the libraries below in all threads
-
-
 @torch.inference_mode()
 def run_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
     """n×S×S×3 pixels through the frozen trunk, on whichever device it is; the answer on the CPU."""
@@ -223,17 +203,6 @@ def run_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
     images = to_tensor(pixels, backbone.pixel_mean, backbone.pixel_std).to(device)
     tokens: Tensor = backbone.trunk(images).cpu()
     return tokens
-
-
-def prefetched(pool: ThreadPoolExecutor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """``map`` in the pool, in order, never more than ``ahead`` results waiting."""
-    waiting: list[Future[R]] = []
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > ahead:
-            yield waiting.pop(0).result()
-    for future in waiting:
-        yield future.result()
 
 
 def _write_shard(store: Path, shard: Tensor, digests: list[str]) -> None:

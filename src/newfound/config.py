@@ -153,7 +153,10 @@ class Settings:
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the trained part computes in on a GPU (autocast; the losses stay in float32). A CPU computes in float32."""
+    """What the trained part (and with fresh views the trunk) computes in on a GPU; the losses stay in float32. A CPU
+    computes in float32."""
+    compile: bool = False
+    """On a GPU: let torch.compile make kernels of the trunk and the trained part. The first step then takes minutes."""
 
     def resolved(self, n_known: int, n_images: int, labelled_per_class: float) -> Settings:
         """The same settings with everything that was left open decided for this data; raises if they make no sense."""
@@ -207,6 +210,8 @@ class Settings:
         """Settings that mean something only beside others."""
         if self.precision != "float32" and not self.device.startswith("cuda"):
             raise UserError(f"--precision {self.precision} is for a GPU; --device {self.device} computes in float32")
+        if self.compile and not self.device.startswith("cuda"):
+            raise UserError(f"--compile is for a GPU; --device {self.device} is left as it is")
         if self.stage1 is not None and self.stages == 1:
             raise UserError("--stage1 needs a --strategy of two trainings: this run has only one")
         assert self.warmup_epochs is not None

@@ -205,6 +205,8 @@ def new_model(backbone: Backbone, source: Source, settings: Settings) -> SimGCD:
         torch.manual_seed(settings.seed)
         model = SimGCD(backbone.new_tail(), backbone.feature_dim, settings)
     _standardise(model.tail, source)
+    if settings.compile:
+        _compile(model.tail, model.projector)
     return model
 
 
@@ -247,7 +249,15 @@ def backbone_of(settings: Settings) -> Backbone:
         grad_from_block=settings.grad_from_block,
     )
     backbone.trunk.to(resolve_device(settings.device))
+    if settings.compile:
+        _compile(backbone.trunk)
     return backbone
+
+
+def _compile(*parts: nn.Module) -> None:
+    """In place: parameters keep their names, so a checkpoint serves compiled and plain runs alike."""
+    for part in parts:
+        part.compile()
 
 
 @torch.inference_mode()
@@ -336,7 +346,7 @@ def _write_skipped(run: RunFolder, table: ImageTable, screen: Screen) -> None:
 def open_source(table: ImageTable, backbone: Backbone, settings: Settings, screen: Screen) -> Source:
     """Where training takes its views from: the bank, built where need be, or the images themselves."""
     if settings.views == "fresh":
-        return FreshViews(table, backbone)
+        return FreshViews(table, backbone, settings.precision)
     folder = settings.bank_dir or default_bank_folder()
     return open_bank(table, backbone, views=settings.bank_views, folder=folder, screen=screen)
 

@@ -22,8 +22,8 @@ TRUNK_BATCH = 16  # small: what a layer leaves should still be in the cache when
 class FreshViews:
     """The same two questions as a bank answers, answered by reading the images again."""
 
-    def __init__(self, table: ImageTable, backbone: Backbone) -> None:
-        self._table, self._backbone = table, backbone
+    def __init__(self, table: ImageTable, backbone: Backbone, precision: str = "float32") -> None:
+        self._table, self._backbone, self._precision = table, backbone, precision
         self._pool = ThreadPoolExecutor(2)
 
     def __len__(self) -> int:
@@ -32,14 +32,14 @@ class FreshViews:
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
         """The evaluation view of these images through the trunk."""
         pixels = self._pool.map(lambda i: self._pixels(int(i), 0, []), images)
-        return through_trunk(self._backbone, np.concatenate(list(pixels)))
+        return through_trunk(self._backbone, np.concatenate(list(pixels)), self._precision)
 
     def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
         """Two new views of each image, or of a part of them: all first views, then all second views."""
         draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)][part]
         pixels = self._pool.map(lambda d: self._pixels(d[0], seed, [2 * d[1], 2 * d[1] + 1])[1:], draws)
         both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
-        return through_trunk(self._backbone, both.reshape(-1, *both.shape[2:]))
+        return through_trunk(self._backbone, both.reshape(-1, *both.shape[2:]), self._precision)
 
     def _pixels(self, image: int, seed: int, views: list[int]) -> NDArray[np.uint8]:
         size = self._backbone.image_size
@@ -47,7 +47,9 @@ class FreshViews:
         return views_of(photo, size, seed, self._table.digests[image], views)
 
 
-def through_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
+def through_trunk(backbone: Backbone, pixels: NDArray[np.uint8], precision: str = "float32") -> Tensor:
     """n×S×S×3 pixels to tokens, a few images at a time."""
+    device = next(backbone.trunk.parameters()).device.type
     chunks = (pixels[i : i + TRUNK_BATCH] for i in range(0, len(pixels), TRUNK_BATCH))
-    return torch.cat([run_trunk(backbone, chunk) for chunk in chunks])
+    with torch.autocast(device, getattr(torch, precision), enabled=precision != "float32"):
+        return torch.cat([run_trunk(backbone, chunk).float() for chunk in chunks])

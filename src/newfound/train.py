@@ -218,9 +218,7 @@ def _one_epoch(
     return {name: total / taken for name, total in sums.items()}
 
 
-def one_step(
-    model: SimGCD | GCD, descent: SharpnessAware, tokens: Tensor, labels: Tensor, epoch: int
-) -> Parts | None:
+def one_step(model: SimGCD | GCD, descent: SharpnessAware, tokens: Tensor, labels: Tensor, epoch: int) -> Parts | None:
     """The parts of the loss and, with LSP, its rise; None for a step that was skipped. Tokens left the frozen trunk:
     both passes share them."""
     totals: list[Tensor] = []  # here and, with LSP, uphill

@@ -111,10 +111,11 @@ class Attention(nn.Module):
     def first_row(self, normalised: Tensor, norm: nn.LayerNorm) -> Tensor:
         """The first row of forward(norm(tokens)), exactly, without a key or value for any token. B×T×D to B×D.
 
-        Given are the tokens with mean 0 and variance 1, without the norm's weight and bias. A token enters as y = g⊙n + c: normalised, then the norm's weight and bias. Its key's product with the query is
-        q·(W_k y + b_k) = (g⊙W_kᵀq)·n + what is the same for all tokens and so leaves softmax. Its value is W_v y + b_v,
-        and as attention sums to 1, the mixed value is the value of the mixed n. So no parameter touches anything of
-        size B×T×D, and if the tokens come from a frozen trunk, backward computes nothing of that size.
+        Given are tokens n of mean 0 and variance 1. A token enters as y = g⊙n + c, with the norm's weight and bias. Its
+        key's product with the query is q·(W_k y + b_k) = (g⊙W_kᵀq)·n + what is the same for all tokens and so leaves
+        softmax. Its value is W_v y + b_v, and as attention sums to 1, the mixed value is the value of the mixed n. So no
+        parameter touches anything of size B×T×D, and if the tokens come from a frozen trunk, backward computes nothing
+        of that size.
         """
         dim = normalised.shape[-1]
         w_query, w_key, w_value = self.qkv.weight.reshape(3, self.heads, -1, dim)  # heads×D/heads×D each
@@ -183,8 +184,8 @@ class Block(nn.Module):
 
 
 def with_statistics(tokens: Tensor, eps: float) -> Tensor:
-    """CLS as it is, then all tokens, CLS again, with mean 0 and variance 1: what the last block needs. No trained weight
-    has a part in it, so a trunk does it once for every step that follows. B×T×D to B×(1+T)×D."""
+    """CLS as it is, then all tokens, CLS again, with mean 0 and variance 1: what the last block needs. B×T×D to
+    B×(1+T)×D. No trained weight has a part in it, so a trunk does it once for every step that follows."""
     return torch.cat([tokens[:, :1], F.layer_norm(tokens, tokens.shape[-1:], eps=eps)], dim=1)
 
 

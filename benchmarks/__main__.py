@@ -1,0 +1,69 @@
+"""`make bench`: every speed claim as a ratio against the usual way, measured in turn; a table and latest.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.images import efficientnet_row, reading_rates
+from benchmarks.selection import anchor_row, kmeans_row
+from benchmarks.timing import Row
+from benchmarks.training import training_rows
+
+RESULT = Path(__file__).with_name("latest.json")
+GROUPS: dict[str, Callable[[], list[Row]]] = {
+    "ViT-B/16": lambda: training_rows("dino_vitb16", images=32, rounds=3),
+    "ViT-S/16": lambda: training_rows("dino_vits16", images=128, rounds=2),
+    "anchor selection": lambda: [anchor_row(rounds=3)],
+    "k-means": lambda: [kmeans_row(rounds=5)],
+    "EfficientNet": lambda: [efficientnet_row(rounds=7)],
+}
+
+
+def hardware() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    return f"{names[0] if names else platform.processor()}, {threads}, torch {torch.__version__}"
+
+
+def fraction(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio > 0.2 else f"1/{1 / ratio:.1f}"
+
+
+def main() -> None:
+    console, rows = Console(), list[Row]()
+    for name, measure in GROUPS.items():
+        console.print(f"measuring {name}")
+        rows += measure()
+    rates = reading_rates(rounds=3)
+    table = Table(title=f"{hardware()}, {date.today()}")
+    for column in ("", "against", "seconds", "ours", "ratio", "goal", ""):
+        table.add_column(column, justify="right" if column in ("seconds", "ours", "ratio", "goal") else "left")
+    for row in rows:
+        style = "" if row.reached else "yellow"
+        table.add_row(row.name, row.baseline, f"{row.baseline_seconds:.3g}", f"{row.seconds:.3g}", fraction(row.ratio),
+                      fraction(row.goal), row.note, style=style)  # fmt: skip
+    console.print(table)
+    for name, rate in rates.items():
+        console.print(f"{name} per second per core: {rate:.0f}")
+    content = {
+        "hardware": hardware(),
+        "date": str(date.today()),
+        "rows": [{"ratio": round(row.ratio, 5), **vars(row)} for row in rows],
+        "per_second_per_core": {name: round(rate, 1) for name, rate in rates.items()},
+    }
+    RESULT.write_text(json.dumps(content, indent=2) + "\n")
+    console.print(f"written to {RESULT}")
+
+
+if __name__ == "__main__":
+    main()
