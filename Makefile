@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test bench lint format clean
 
 demo: .venv/installed
 	$(BIN)/newfound demo
 
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Speed as ratios, about ten minutes on two idle cores; writes benchmarks/latest.json and docs/speed.md
+bench: .venv/installed-dev
+	$(BIN)/python -m benchmarks
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -19,6 +20,8 @@ from benchmarks.timing import Row
 from benchmarks.training import training_rows
 
 RESULT = Path(__file__).with_name("latest.json")
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+OPENING, CLOSING = "<!-- make bench -->", "<!-- end -->"
 GROUPS: dict[str, Callable[[], list[Row]]] = {
     "ViT-B/16": lambda: training_rows("dino_vitb16", images=32, rounds=3),
     "ViT-S/16": lambda: training_rows("dino_vits16", images=128, rounds=2),
@@ -33,6 +36,23 @@ def hardware() -> str:
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     threads = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
     return f"{names[0] if names else platform.processor()}, {threads}, torch {torch.__version__}"
+
+
+def markdown(content: dict[str, Any]) -> str:
+    """The table as docs/speed.md has it."""
+    lines = [f"{content['hardware']}, {content['date']}.", "", "| | against | seconds | ours | ratio | goal |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in content["rows"]:
+        note = f" ({row['note']})" if row["note"] else ""
+        numbers = f"{row['baseline_seconds']:.3g} | {row['seconds']:.3g} | {fraction(row['ratio'])}"
+        lines.append(f"| {row['name']}{note} | {row['baseline']} | {numbers} | {fraction(row['goal'])} |")
+    rates = [f"{rate:,.0f} {name}" for name, rate in content["per_second_per_core"].items()]
+    return "\n".join([*lines, "", f"Per second and core: {', '.join(rates)}.", ""])
+
+
+def write_into_docs(content: dict[str, Any]) -> None:
+    start, rest = PAGE.read_text("utf-8").split(OPENING)
+    PAGE.write_text(f"{start}{OPENING}\n{markdown(content)}{CLOSING}{rest.split(CLOSING)[1]}", "utf-8")
 
 
 def fraction(ratio: float) -> str:
@@ -62,7 +82,8 @@ def main() -> None:
         "per_second_per_core": {name: round(rate, 1) for name, rate in rates.items()},
     }
     RESULT.write_text(json.dumps(content, indent=2) + "\n")
-    console.print(f"written to {RESULT}")
+    write_into_docs(content)
+    console.print(f"written to {RESULT} and {PAGE}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ SIZE, VIEWS, IMAGES = 224, 9, 16
 
 
 def efficientnet_row(rounds: int) -> Row:
-    """As a bank is built: nine views of one image at a time, an image per thread; the plain module takes 128 at once."""
+    """As a bank is built: nine views of one image at a time, an image per thread; the plain module 128 at once."""
     pixels = np.random.default_rng(0).integers(0, 256, (VIEWS, SIZE, SIZE, 3), dtype=np.uint8)
     backbone, plain = load_backbone("efficientnet_lite0", image_size=SIZE), load_efficientnet().eval()
     batch = to_tensor(np.resize(pixels, (IMAGES * VIEWS, SIZE, SIZE, 3)), PIXEL_MEAN, PIXEL_STD).contiguous()

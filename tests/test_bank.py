@@ -16,6 +16,7 @@ from newfound.bank import Recipe, open_bank, run_trunk
 from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.screen import Screen
+from newfound.train import training_pair
 from newfound.views import resized_side, views_of
 from pictures import picture
 
@@ -48,21 +49,21 @@ def test_rows_are_what_the_trunk_gives(opened, table, quick_backbone):
 
 def test_a_pair_is_two_different_training_views_of_each_image(opened, table):
     images = np.array([0, 3, 3, 5])
-    pair = opened.training_pair(images, seed=0, step=9)
+    pair = training_pair(opened, images, seed=0, step=9)
     assert pair.shape == (8, 24)
     assert pair.dtype == torch.float32
     for k, image in enumerate(images):
         views = [next(v for v in range(1, 1 + VIEWS) if torch.equal(opened._rows[image][v].float(), pair[row]))
                  for row in (k, k + 4)]  # fmt: skip
         assert views[0] != views[1]
-    assert torch.equal(pair, opened.training_pair(images, seed=0, step=9))
-    assert not torch.equal(pair, opened.training_pair(images, seed=0, step=10))
-    assert not torch.equal(pair, opened.training_pair(images, seed=1, step=9))
+    assert torch.equal(pair, training_pair(opened, images, seed=0, step=9))
+    assert not torch.equal(pair, training_pair(opened, images, seed=0, step=10))
+    assert not torch.equal(pair, training_pair(opened, images, seed=1, step=9))
 
 
 def test_every_ordered_pair_of_views_is_drawn(opened):
     images = np.zeros(3000, dtype=np.int64)
-    pair = opened.training_pair(images, seed=0, step=0)
+    pair = training_pair(opened, images, seed=0, step=0)
     marks = {tuple(opened._rows[0][v].float().tolist()): v for v in range(1 + VIEWS)}
     drawn = {
         (marks[tuple(a.tolist())], marks[tuple(b.tolist())]) for a, b in zip(pair[:3000], pair[3000:], strict=True)
@@ -97,7 +98,7 @@ def test_the_number_of_threads_does_not_matter(folder, tmp_path):
         torch.set_num_threads(threads)
         bank = open_bank(table, network, views=2, folder=tmp_path / str(threads), screen=QUIET)
         assert torch.get_num_threads() == threads
-        found.append(bank.training_pair(np.arange(len(table)), 0, 0))
+        found.append(training_pair(bank, np.arange(len(table)), 0, 0))
     torch.set_num_threads(before)
     assert torch.equal(*found)
 

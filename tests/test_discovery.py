@@ -25,7 +25,7 @@ from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
-from newfound.train import Progress
+from newfound.train import Progress, training_pair
 from pictures import picture
 
 discover = partial(discover_and_report, report=False)
@@ -419,7 +419,7 @@ def test_compiled_parts_are_the_same_model(monkeypatch, folder, tmp_path):
         backbone = backbone_of(chosen)
         source = open_source(table, backbone, chosen, Screen(quiet=True))
         model = new_model(backbone, source, chosen)
-        pair = source.training_pair(np.arange(6), 0, 0)
+        pair = training_pair(source, np.arange(6), 0, 0)
         losses.append(model.losses(pair, torch.tensor([0, 0, 1, -1, -1, -1]), 0)["total"])
         names.append([*model.state_dict(), *backbone.trunk.state_dict()])
     assert compiled == ["FoldedEfficientNet", "AdapterTail", "Projector"]

@@ -18,7 +18,7 @@ from newfound.fresh import FreshViews
 from newfound.images import read_folder
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
-from newfound.train import Job, draw_batches, predict
+from newfound.train import Job, draw_batches, predict, training_pair
 from newfound.train import train as train_stage
 
 QUIET = Screen(quiet=True)
@@ -99,7 +99,7 @@ def test_the_first_step_is_plain_sgd_with_momentum_and_decay(setting):
     model, chosen, run = start("run", epochs=1, batch_size=1000, weight_decay=0.01)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     (images,) = draw_batches(table.labels, 1000, 0, 0)
-    parts = model.losses(bank.training_pair(images, 0, 0), torch.from_numpy(table.labels[images]), 0)
+    parts = model.losses(training_pair(bank, images, 0, 0), torch.from_numpy(table.labels[images]), 0)
     gradients = dict(zip(before, torch.autograd.grad(parts["total"], list(model.parameters())), strict=True))
     train(model, bank, table.labels, chosen, run)
     for name, parameter in model.named_parameters():
@@ -142,7 +142,7 @@ def test_the_log_has_the_rise_of_the_loss_uphill(setting):
     table, bank, start = setting
     model, chosen, run = start("run", rho=0.05, epochs=1, batch_size=1000)
     (images,) = draw_batches(table.labels, 1000, 0, 0)
-    batch = bank.training_pair(images, 0, 0), torch.from_numpy(table.labels[images]), 0
+    batch = training_pair(bank, images, 0, 0), torch.from_numpy(table.labels[images]), 0
     total = model.losses(*batch)["total"]
     gradients = torch.autograd.grad(total, list(model.parameters()))
     norm = torch.cat([g.flatten() for g in gradients]).norm()
@@ -239,9 +239,12 @@ class Broken:
     def evaluation(self, images):
         return self.bank.evaluation(images)
 
-    def training_pair(self, images, seed, step, part):
-        pair = self.bank.training_pair(images, seed, step, part)
-        return pair * float("inf") if step in self.steps else pair
+    def read_pair(self, images, seed, step, part):
+        pair = self.bank.read_pair(images, seed, step, part)
+        return np.full_like(pair, np.inf) if step in self.steps else pair
+
+    def tokens_of(self, read, device):
+        return self.bank.tokens_of(read, device)
 
 
 def test_a_bad_batch_is_skipped_and_counted_under_the_sharpness_penalty(setting):

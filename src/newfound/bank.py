@@ -89,12 +89,16 @@ class Bank:
         """The evaluation view of these images, float32."""
         return torch.stack([self._rows[i][0] for i in images]).float()
 
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
+    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> NDArray[np.float16]:
         """Two different training views of each image, or of a part of them: all first views, then all second views."""
         first, second = draw_view_pair(self.recipe.views, len(images), seed, step)
         views = 1 + np.concatenate([first[part], second[part]])
         chosen = zip([*images[part], *images[part]], views, strict=True)
-        return torch.stack([self._rows[i][v] for i, v in chosen]).float()
+        return np.stack([self._rows[i][v].numpy() for i, v in chosen])
+
+    def tokens_of(self, read: NDArray[np.float16], device: torch.device) -> Tensor:
+        """What was read, float32."""
+        return torch.from_numpy(read).to(device).float()
 
 
 def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen) -> Bank:

@@ -20,7 +20,7 @@ TRUNK_BATCH = 16  # small: what a layer leaves should still be in the cache when
 
 
 class FreshViews:
-    """The same two questions as a bank answers, answered by reading the images again."""
+    """The same questions as a bank answers, answered by reading the images again."""
 
     def __init__(self, table: ImageTable, backbone: Backbone, precision: str = "float32") -> None:
         self._table, self._backbone, self._precision = table, backbone, precision
@@ -34,12 +34,16 @@ class FreshViews:
         pixels = self._pool.map(lambda i: self._pixels(int(i), 0, []), images)
         return through_trunk(self._backbone, np.concatenate(list(pixels)), self._precision)
 
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
+    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> NDArray[np.uint8]:
         """Two new views of each image, or of a part of them: all first views, then all second views."""
         draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)][part]
         pixels = self._pool.map(lambda d: self._pixels(d[0], seed, [2 * d[1], 2 * d[1] + 1])[1:], draws)
         both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
-        return through_trunk(self._backbone, both.reshape(-1, *both.shape[2:]), self._precision)
+        return both.reshape(-1, *both.shape[2:])
+
+    def tokens_of(self, read: NDArray[np.uint8], device: torch.device) -> Tensor:
+        """The views through the trunk."""
+        return through_trunk(self._backbone, read, self._precision).to(device)
 
     def _pixels(self, image: int, seed: int, views: list[int]) -> NDArray[np.uint8]:
         size = self._backbone.image_size

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from newfound.run_folder import Checkpoint, RunFolder
 from newfound.schedules import learning_rate
 from newfound.screen import Screen, Tracker
 from newfound.sharpness import SharpnessAware
+from newfound.threads import prefetched
 
 if TYPE_CHECKING:
     from newfound.methods.gcd import GCD
@@ -40,11 +42,12 @@ Parts = dict[str, Tensor]  # of the loss
 
 
 class Source(Protocol):
-    """Where tokens come from: a bank, or fresh views."""
+    """Where tokens come from: a bank, or fresh views. Reading needs no device and may run ahead in another thread."""
 
     def __len__(self) -> int: ...
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor: ...
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = ...) -> Tensor: ...
+    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = ...) -> NDArray[Any]: ...
+    def tokens_of(self, read: NDArray[Any], device: torch.device) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -209,12 +212,17 @@ def _one_epoch(
     batches = draw_batches(labels, s.batch_size, s.seed, moment)
     part = share(len(batches[0]))  # of every batch: the others are in other processes
     taken, sums = 0, dict[str, float]()
-    for b, images in enumerate(batches):
-        tokens = job.source.training_pair(images, s.seed, moment * len(batches) + b, part).to(device)
-        parts = one_step(model, descent, tokens, torch.from_numpy(labels[images]).to(device), epoch)
-        if parts is not None:
-            taken += 1
-            sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
+
+    def read(b: int) -> NDArray[Any]:
+        return job.source.read_pair(batches[b], s.seed, moment * len(batches) + b, part)
+
+    with ThreadPoolExecutor(1) as pool:  # reads the next batches meanwhile
+        for images, views in zip(batches, prefetched(pool, read, range(len(batches)), ahead=2), strict=True):
+            tokens = job.source.tokens_of(views, device)
+            parts = one_step(model, descent, tokens, torch.from_numpy(labels[images]).to(device), epoch)
+            if parts is not None:
+                taken += 1
+                sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
     return {name: total / taken for name, total in sums.items()}
 
 
@@ -240,6 +248,11 @@ def one_step(model: SimGCD | GCD, descent: SharpnessAware, tokens: Tensor, label
 def _scaler(settings: Settings) -> torch.amp.GradScaler | None:
     """float16 gradients of small losses vanish unless the loss is scaled; bfloat16 has the range of float32."""
     return torch.amp.GradScaler(torch.device(settings.device).type) if settings.precision == "float16" else None
+
+
+def training_pair(source: Source, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
+    """Tokens of two views of each image, on the CPU."""
+    return source.tokens_of(source.read_pair(images, seed, step), torch.device("cpu"))
 
 
 def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:

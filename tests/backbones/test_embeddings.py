@@ -13,7 +13,7 @@ from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Job
+from newfound.train import Job, training_pair
 
 
 def test_the_tail_starts_as_the_standardised_input():
@@ -64,7 +64,7 @@ def test_first_view_is_for_evaluation_only():
     rows = np.arange(2 * 4 * 1, dtype=np.float32).reshape(2, 4, 1)  # sample 0: views 0..3, sample 1: views 4..7
     source = Embeddings(rows)
     assert source.evaluation([1, 0]).flatten().tolist() == [4.0, 0.0]
-    pair = source.training_pair(np.array([0, 1] * 100), 0, 0)
+    pair = training_pair(source, np.array([0, 1] * 100), 0, 0)
     assert pair.shape == (400, 1)
     assert set(pair.flatten().tolist()) == {1.0, 2.0, 3.0, 5.0, 6.0, 7.0}
 

@@ -72,14 +72,19 @@ class Embeddings:
         """The first view of these samples."""
         return self._rows[np.asarray(images), 0]
 
-    def training_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> Tensor:
+    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> NDArray[np.float32]:
         """Two training views of each sample, or of a part of them, different ones if there are: all first ones, then
         all second ones."""
         views = max(self._rows.shape[1] - 1, 1)
         first, second = draw_view_pair(views, len(images), seed, step)
         offset = 1 if self._rows.shape[1] > 1 else 0
         chosen = np.concatenate([images[part], images[part]])
-        return self._rows[chosen, offset + np.concatenate([first[part], second[part]])]
+        rows: NDArray[np.float32] = self._rows.numpy()[chosen, offset + np.concatenate([first[part], second[part]])]
+        return rows
+
+    def tokens_of(self, read: NDArray[np.float32], device: torch.device) -> Tensor:
+        """They are tokens already."""
+        return torch.from_numpy(read).to(device)
 
 
 def draw_view_pair(views: int, n: int, seed: int, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -113,9 +113,9 @@ class Attention(nn.Module):
 
         Given are tokens n of mean 0 and variance 1. A token enters as y = g⊙n + c, with the norm's weight and bias. Its
         key's product with the query is q·(W_k y + b_k) = (g⊙W_kᵀq)·n + what is the same for all tokens and so leaves
-        softmax. Its value is W_v y + b_v, and as attention sums to 1, the mixed value is the value of the mixed n. So no
-        parameter touches anything of size B×T×D, and if the tokens come from a frozen trunk, backward computes nothing
-        of that size.
+        softmax. Its value is W_v y + b_v, and as attention sums to 1, the mixed value is the value of the mixed n. So
+        no parameter touches anything of size B×T×D, and if the tokens come from a frozen trunk, backward computes
+        nothing of that size.
         """
         dim = normalised.shape[-1]
         w_query, w_key, w_value = self.qkv.weight.reshape(3, self.heads, -1, dim)  # heads×D/heads×D each

@@ -18,7 +18,7 @@ from newfound.hessian import Spectrum, hessian_spectrum, smoothed_density
 from newfound.methods.simgcd import SimGCD
 from newfound.run_folder import RunFolder
 from newfound.start import ROW_LENGTH
-from newfound.train import draw_batches
+from newfound.train import draw_batches, training_pair
 
 # 8 batches of 128 pairs and 92 products: some minutes per model on two cores, about 1.1 GB
 HESSIAN_BATCHES, HESSIAN = 8, {"steps": 30, "samples": 2, "trace_samples": 32}
@@ -84,5 +84,5 @@ def _where_it_ended(ground: Ground, run: RunFolder) -> tuple[SimGCD, list[tuple[
         model.classifier.weight.copy_(torch.nn.functional.normalize(model.classifier.weight, dim=1) * ROW_LENGTH)
     labels = ground.table.seen_classes()[0]
     drawn = draw_batches(labels, settings.batch_size, settings.seed, HESSIAN_MOMENT)[:HESSIAN_BATCHES]
-    pairs = [source.training_pair(images, settings.seed, HESSIAN_MOMENT + i) for i, images in enumerate(drawn)]
+    pairs = [training_pair(source, images, settings.seed, HESSIAN_MOMENT + i) for i, images in enumerate(drawn)]
     return model, [(pair, torch.from_numpy(labels[images])) for pair, images in zip(pairs, drawn, strict=True)]
