@@ -375,8 +375,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         _stop(f"{error}. What was written before is kept. {again}".rstrip(), 2)
-    except KeyboardInterrupt:
-        _stop(f"stopped. {again}".rstrip(), 130)
+    except KeyboardInterrupt as stop:
+        _stop(f"{str(stop) or 'stopped'}. {again}".rstrip(), 130)
 
 
 def _parsed() -> Command:

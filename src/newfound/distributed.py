@@ -53,13 +53,17 @@ def joined() -> Iterator[None]:
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(_own_gpu())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # from torchrun, if another process fails: say so and end
+    signal.signal(signal.SIGTERM, _end)
     with _company():
         dist.init_process_group(backend, timeout=PATIENCE)
     _Place.rank, _Place.size = dist.get_rank(), dist.get_world_size()
     yield
     dist.destroy_process_group()
     _Place.rank, _Place.size = 0, 1
+
+
+def _end(*_: object) -> None:
+    raise KeyboardInterrupt("ended by torchrun, which does so when another process of the run has died")
 
 
 def _own_gpu() -> int:
