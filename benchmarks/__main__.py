@@ -24,7 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 OPENING, CLOSING = "<!-- make bench -->", "<!-- end -->"
 GROUPS: dict[str, Callable[[], list[Row]]] = {
     "ViT-B/16": lambda: training_rows("dino_vitb16", images=32, rounds=3),
-    "ViT-S/16": lambda: training_rows("dino_vits16", images=128, rounds=2),
+    "ViT-S/16": lambda: training_rows("dino_vits16", images=128, rounds=3),
     "anchor selection": lambda: [anchor_row(rounds=3)],
     "k-means": lambda: [kmeans_row(rounds=5)],
     "EfficientNet": lambda: [efficientnet_row(rounds=7)],

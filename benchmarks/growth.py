@@ -44,7 +44,7 @@ from newfound.train import one_step, predict, training_pair
 DIM = 1280
 IMAGES, CLASSES = (1_000, 3_000, 10_000, 30_000, 100_000), (10, 30, 100, 300, 1_000)
 USUAL_CLASSES, USUAL_IMAGES = 100, 100_000
-PATIENCE = 200.0  # seconds: a curve ends where a point would take longer
+PATIENCE = 1_800.0  # seconds: a curve ends where a point would take longer
 RESULT = Path(__file__).with_name("growth.json")
 FIGURE = Path(__file__).parents[1] / "docs" / "images" / "growth.png"
 

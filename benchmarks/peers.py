@@ -1,7 +1,7 @@
 """How the field's released programs do the same work, written anew for comparison. Nothing here is used by newfound.
 
-The network computes its whole last block and runs its trunk in every pass; attention is written out; k-means holds all
-differences at once; anchors come from a full sort per cluster.
+The network computes its whole last block and runs its trunk in every pass; attention is written out and the optimiser
+not fused, as in released code; k-means holds all differences at once; anchors come from a full sort per cluster.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def main():
     torch.manual_seed(1)
     tokens, labels = torch.randn(2 * B, DIM, dtype=torch.float64), torch.tensor([0, -1, 1, -1, -1, 0, -1])
     alone = trained(tokens, labels, slice(None))
-    with joined():
+    with joined("cpu"):
         assert processes() == 3
         together = trained(tokens, labels, share(B))
         assert torch.allclose(together, alone, rtol=0, atol=1e-13), (together - alone).abs().max()

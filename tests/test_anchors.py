@@ -251,6 +251,27 @@ def test_any_precision_is_read_exactly(dtype):
     assert calibrate(probabilities, 2, 2.5) == calibrate(doubles[0], 2, 2.5)
 
 
+@pytest.mark.parametrize("scale", [1e-100, 1e-42, 1e-22, 1e-5, 1e5, 1e19, 3e37, 1e150])
+def test_the_scale_of_features_does_not_matter(scale):
+    probabilities, features = (table.numpy() for table in small_output())
+    for kind in (np.float32, np.float64):
+        rows = (features * scale).astype(kind)
+        if np.isfinite(rows).all() and rows.any():
+            exact = rows.astype(np.longdouble) / np.longdouble(scale)  # back where doubles are far from their ends
+            for count in (1, 3):
+                same(densest(probabilities, rows, 2, count=count, k=0.5),
+                     densest(probabilities, exact.astype(np.float64), 2, count=count, k=0.5))  # fmt: skip
+            same(select_anchors(probabilities, rows, 2, **DEFAULTS),
+                 select_anchors(probabilities, exact.astype(np.float64), 2, **DEFAULTS))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.longdouble, ">f8", ">f4", np.int64])
+def test_every_kind_of_number_is_taken(kind):
+    features = (2**30 + np.array([[0], [30], [31], [33], [60], [90]])).astype(kind)
+    expected = [0, 1] if np.dtype(kind).itemsize == 4 else [2, 3]  # four bytes hold multiples of 64 there
+    assert densest([[0.1, 0.9]] * 6, features, 1, count=2, k=0.5).index.tolist() == expected
+
+
 def test_half_precision_arrays_lists_and_gradients_are_fine():
     probabilities, features = (table.half().numpy() for table in small_output())
     expected = select_anchors(probabilities, features, 2, **DEFAULTS)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from newfound import Settings
 from newfound.demo import unpack_wardrobe
 from newfound.discovery import discover
+from pictures import write_class_folders
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 QUICK = {"classes": 8, "epochs": 9, "image_size": 32, "bank_views": 2, "batch_size": 16}
@@ -37,7 +38,7 @@ def words_of(settings):
 
 def start(folder: Path, out: Path, bank: Path, *more: str) -> subprocess.Popen:
     command = [*TORCHRUN, "2", "-m", "newfound", "discover", str(folder), *words_of(QUICK)]
-    command += ["--out", str(out), "--bank-dir", str(bank), "--no-report", *more]
+    command += ["--out", str(out), "--bank-dir", str(bank), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -105,7 +106,9 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half
 
-    assert "going on after epoch" in ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume"))
+    out = ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume"))
+    assert out.count("going on after epoch") == out.count("Discovered classes") == 1
+    assert (tmp_path / "two" / "report.html").exists()
     assert_same_run(tmp_path / "two", alone.run)
 
 
@@ -115,3 +118,15 @@ def test_a_slip_is_told_once(tmp_path):
     assert process.returncode != 0
     assert err.count("newfound: ") == 1
     assert "nowhere" in err
+    assert "cli.py" not in err  # torchrun has a traceback of its own; we have none
+
+
+def test_a_study_of_two_processes(tmp_path):
+    images, lists = write_class_folders(tmp_path)
+    command = [*TORCHRUN, "2", "-m", "newfound", "study", "strategy", "--dataset", "folder", "--root", str(images)]
+    command += ["--lists", str(lists), "--seeds", "0", "--backbone", "efficientnet_lite0", "--out", str(tmp_path / "s")]
+    command += words_of({"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8, "bank_dir": tmp_path / "b"})
+    text = ended_well(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    assert text.count("4 runs to do") == 1
+    assert (tmp_path / "s" / "strategy.png").exists()
+    assert len((tmp_path / "s" / "strategy.csv").read_text().splitlines()) == 4

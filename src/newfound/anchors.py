@@ -211,10 +211,10 @@ def _nearest_to(members: Tensor, row: int, count: int) -> NDArray[np.int64]:
     Plain sums are good to a few roundings per dimension: only rows they cannot tell from the last one are done exactly.
     """
     blocks = _blocks(len(members), members.shape[1])
-    parts = [torch.linalg.vector_norm(members[block] - members[row], dim=1) for block in blocks]
-    quick = torch.cat(parts).cpu().numpy().astype(np.float64)
+    here = members[row].double()
+    quick = torch.cat([torch.linalg.vector_norm(members[block] - here, dim=1) for block in blocks]).cpu().numpy()
     last = np.partition(quick, count - 1)[count - 1]
-    error = 2 * (members.shape[1] + 8) * torch.finfo(members.dtype).eps * last
+    error = 2 * (members.shape[1] + 8) * np.finfo(np.float64).eps * last
     unclear = np.flatnonzero(np.abs(quick - last) <= 2 * error)
     sure = np.flatnonzero(quick < last - 2 * error)
     exact = _distances_from(members, row, unclear)
@@ -230,7 +230,7 @@ def _densest(members: Tensor, k: float, count: int) -> NDArray[np.int64]:
     size = len(members)
     neighbours = min(max(math.floor(_intended(k * size)), 1), size - 1)
     chosen, rows, count = [np.empty(0, np.int64)], np.arange(size), min(count, size)
-    for precision in (torch.float32, torch.float64):
+    for precision in _precisions(members.device):
         mean, error = _quick_mean_distances(members, rows, neighbours, precision)
         low, high = mean - error, mean + error
         in_for_sure = (
@@ -245,6 +245,12 @@ def _densest(members: Tensor, k: float, count: int) -> NDArray[np.int64]:
     return np.concatenate([*chosen, rows[np.argsort(exact, kind="stable")][:count]])
 
 
+def _precisions(device: torch.device) -> tuple[torch.dtype, ...]:
+    """Single precision is only what it says where nobody has allowed the GPU to multiply in less."""
+    exact = device.type == "cpu" or torch.get_float32_matmul_precision() == "highest"
+    return (torch.float32, torch.float64) if exact else (torch.float64,)
+
+
 def _quick_mean_distances(
     members: Tensor, rows: NDArray[np.int64], neighbours: int, precision: torch.dtype
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -252,11 +258,15 @@ def _quick_mean_distances(
 
     |a|² + |b|² − 2ab has a rounding error of up to about e = 2(d + 8)·ε·r², where r is the largest norm; the root turns
     it into e over the distance found, and never more than √e. Centring leaves distances alone and makes r the cluster's
-    own radius. Twice that is given, which leaves room for the rounding of the centred rows and the root; and what a sum
-    of so many numbers may be off, in whatever order.
+    own radius; scaling by a power of two makes that about 1, so that no square is too large or too small. Twice that is
+    given, which leaves room for the rounding of the centred rows and the root; and what a sum of so many numbers may be
+    off, in whatever order.
     """
     wide = members if members.dtype == torch.float64 or precision == torch.float32 else members.double()
-    centred = (wide - wide.mean(dim=0)).to(precision)  # n×d
+    centred = wide - wide.mean(dim=0)  # n×d
+    exponent = math.frexp(float(centred.abs().max()))[1]
+    half = -exponent // 2  # twice half, as 2^-exponent itself may be too large for a number
+    centred = centred.mul_(2.0**half).mul_(2.0 ** (-exponent - half)).to(precision)
     squares, eps = centred.square().sum(dim=1), torch.finfo(precision).eps  # n
     error = 2 * (members.shape[1] + 8) * eps * float(squares.max())
     mean, off = torch.empty(2, len(rows), dtype=torch.float64, device=members.device)
@@ -264,12 +274,14 @@ def _quick_mean_distances(
         some = torch.from_numpy(rows[block]).to(members.device)
         asking = centred if len(some) == len(centred) else centred[some]
         squared = torch.addmm(squares, asking, centred.T, alpha=-2)  # block×n, but for the row's own square
-        squared[torch.arange(len(some)), some] = math.inf  # nobody is their own neighbour
+        squared[torch.arange(len(some), device=some.device), some] = math.inf  # nobody is their own neighbour
         distances = _smallest(squared, neighbours).add_(squares[some, None]).clamp_(min=0).sqrt_()
         mean[block] = distances.mean(dim=1).double()
         nearest = distances.amin(dim=1).double().clamp_(min=math.sqrt(error) or 1.0)
         off[block] = 2 * error / nearest + neighbours * eps * mean[block]
-    return mean.cpu().numpy(), off.cpu().numpy()
+    known = (mean + off).isfinite()  # numbers near the largest of their type may overflow: nothing is said of them
+    mean, off = mean.where(known, 0.0), off.where(known, math.inf)
+    return np.ldexp(mean.cpu().numpy(), exponent), np.ldexp(off.cpu().numpy(), exponent)
 
 
 def _smallest(table: Tensor, count: int) -> Tensor:
@@ -319,17 +331,14 @@ def _blocks(rows: int, width: int) -> Iterator[slice]:
 
 
 def _rows(features: NDArray[Any] | Tensor, members: NDArray[np.int64]) -> Tensor:
-    """One cluster's features, in single or double precision, on their own device where that can hold doubles."""
+    """One cluster's features, in a precision that holds them, on their own device where that can hold doubles."""
     if isinstance(features, Tensor):
         rows = features.detach()[torch.from_numpy(members).to(features.device)]
         rows = rows.cpu() if rows.device.type == "mps" else rows
     else:
-        rows = torch.from_numpy(features[members])
-    return (
-        rows
-        if rows.dtype in (torch.float32, torch.float64)
-        else rows.to(torch.promote_types(rows.dtype, torch.float32))
-    )
+        chosen = features[members]
+        rows = torch.from_numpy(chosen if chosen.dtype in (np.float16, np.float32) else chosen.astype(np.float64))
+    return rows.float() if rows.dtype in (torch.float16, torch.bfloat16, torch.float32) else rows.double()
 
 
 def _predicted_new(probabilities: ArrayLike | Tensor, n_known: int) -> _New:

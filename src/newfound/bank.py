@@ -17,6 +17,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -32,7 +33,7 @@ from torch import Tensor
 from newfound.atomic import write_atomically
 from newfound.backbones import Backbone
 from newfound.backbones.embeddings import WHOLE, draw_view_pair
-from newfound.distributed import from_first, is_first, share, wait_for_all
+from newfound.distributed import from_first, is_first, processes, share, wait_for_all
 from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.screen import Screen, megabytes
@@ -42,6 +43,7 @@ from newfound.views import RECIPE, resized_side, to_tensor, views_of
 VIEW_SEED = 0  # not the run's: a bank serves every seed
 SHARD_IMAGES, SHARD_BYTES = 256, 256_000_000
 DISK_MARGIN = 64_000_000
+SECONDS_TO_SEE = 90  # what another machine has written to a shared folder
 CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by newfound; may be deleted at any time.\n"
 
 
@@ -137,15 +139,23 @@ def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store:
     if missing:
         _build(table, backbone, recipe, store, missing[share(len(missing))], screen)
         wait_for_all()
-    have = _read_shards(store, recipe)
-    if not have.keys() >= set(table.digests):
-        raise UserError(f"the bank in {store} lacks images that another process has added. All have to see one folder.")
+    have = _everyones_shards(store, recipe, set(table.digests))
     return Bank(recipe, [have[digest] for digest in table.digests])
+
+
+def _everyones_shards(store: Path, recipe: Recipe, digests: set[str]) -> dict[str, Tensor]:
+    """What all processes have written; a folder that machines share may take a while to show it."""
+    for _ in range(SECONDS_TO_SEE if processes() > 1 else 1):
+        have = _read_shards(store, recipe)
+        if have.keys() >= digests:
+            return have
+        time.sleep(1)
+    raise UserError(f"the bank in {store} lacks images that were just added. Every process has to see this folder.")
 
 
 def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> list[int]:
     """Which images have to be computed, after tidying up, and if there is space for them."""
-    _remove_leftovers(store)
+    _remove_leftovers(store, recipe)
     with write_atomically(store / "recipe.json") as file:
         json.dump(asdict(recipe), file, indent=2)
     have = _read_shards(store, recipe)
@@ -221,16 +231,22 @@ def _read_shards(store: Path, recipe: Recipe) -> dict[str, Tensor]:
     """Image digest to row, over all complete shards."""
     rows: dict[str, Tensor] = {}
     for index in sorted(store.glob("shard-*.json")):
-        data = index.with_suffix(".f16")
         digests = _listed_images(index)
-        expected = len(digests) * recipe.row_bytes
-        if not digests or not data.exists() or data.stat().st_size != expected:
-            index.unlink()  # damaged: its images are computed again
-            continue
-        # torch keeps no file descriptor per map, numpy would: a large bank has thousands of shards
-        flat = torch.from_file(str(data), shared=False, size=expected // 2, dtype=torch.float16)
-        rows.update(zip(digests, flat.view(-1, *recipe.row_shape), strict=True))
+        if _is_whole(index, digests, recipe):
+            # torch keeps no file descriptor per map, numpy would: a large bank has thousands of shards
+            numbers = len(digests) * recipe.row_bytes // 2
+            flat = torch.from_file(str(_data(index)), shared=False, size=numbers, dtype=torch.float16)
+            rows.update(zip(digests, flat.view(-1, *recipe.row_shape), strict=True))
     return rows
+
+
+def _data(index: Path) -> Path:
+    return index.with_suffix(".f16")
+
+
+def _is_whole(index: Path, digests: list[str], recipe: Recipe) -> bool:
+    data = _data(index)
+    return bool(digests) and data.exists() and data.stat().st_size == len(digests) * recipe.row_bytes
 
 
 def _listed_images(index: Path) -> list[str]:
@@ -240,10 +256,13 @@ def _listed_images(index: Path) -> list[str]:
         return []
 
 
-def _remove_leftovers(store: Path) -> None:
-    """Half-written files of a build that was killed; we hold the lock, so nobody is writing them."""
+def _remove_leftovers(store: Path, recipe: Recipe) -> None:
+    """Half-written files of a build that was killed, and damaged ones; we hold the lock, so nobody is writing them."""
     for file in store.glob("*.tmp"):
         file.unlink()
+    for index in store.glob("shard-*.json"):
+        if not _is_whole(index, _listed_images(index), recipe):
+            index.unlink()  # its images are computed again
     complete = {index.stem for index in store.glob("shard-*.json")}
     for data in store.glob("shard-*.f16"):
         if data.stem not in complete:

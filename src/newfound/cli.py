@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import signal
 import sys
 import time
 from collections import Counter
@@ -64,16 +65,13 @@ class Discover:
 
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
-        from newfound.distributed import is_first
+        from newfound.distributed import from_first
 
-        if self.truth is not None and not self.truth.is_file():
-            raise UserError(f"--truth {self.truth}: there is no such file")
         found = discover(
             self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
             resume=self.resume, report=self.report, screen=screen,
         )  # fmt: skip
-        if is_first():
-            self._show(found, screen)
+        from_first(lambda: self._show(found, screen))
 
     def _show(self, found: Discovery, screen: Screen) -> None:
         show_classes(found, screen)
@@ -415,12 +413,15 @@ def _run(command: Command) -> None:
 
     if not isinstance(command, Discover | Bench | Study):
         raise UserError("torchrun is for newfound discover, bench and study")
-    with joined():
+    with joined(command.settings.device):
         command.run(Screen(quiet=not is_first()))
+    sys.stdout.flush()
+    os._exit(0)  # all is written; threads of the processes' connections may abort an orderly end
 
 
 def _stop(message: str, status: int) -> None:
     if BY_TORCHRUN and os.environ["RANK"] != "0":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(SECONDS_FOR_FIRST)  # if the first process has the same to say, torchrun ends this one meanwhile
         message = f"process {os.environ['RANK']} on {platform.node()}: {message}"
     print(f"newfound: {shown(message)}", file=sys.stderr)

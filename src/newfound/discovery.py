@@ -22,7 +22,7 @@ from newfound.bank import default_bank_folder, open_bank
 from newfound.class_count import ClassCount, count_classes
 from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
 from newfound.decisions import DecisionLog, reviewed_of
-from newfound.distributed import asked_of_first, from_first, is_first
+from newfound.distributed import asked_of_first, from_first, processes
 from newfound.errors import UserError
 from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
@@ -37,7 +37,7 @@ from newfound.rounds import Origin, labels_then, next_out, next_round
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.start import start_at_clusters
-from newfound.train import Job, Source, evaluated
+from newfound.train import Job, Source, batches_of, evaluated
 from newfound.truth import Truth, read_truth, score
 
 METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit, "gcd": gcd.fit, "kmeans": kmeans.fit}
@@ -95,10 +95,14 @@ def discover(
     start = from_first(lambda: _start(Path(folder), settings, labels, after, truth, out, resume, screen))
     found = discover_table(start.table, start.settings, start.run, referee=start.referee, origin=start.origin,
                            screen=screen)  # fmt: skip
-    if report and is_first():
-        with start.run.held():
-            write_report(found.results, screen, DecisionLog(found.results).state())
+    if report:
+        from_first(lambda: _write_report(found, screen))
     return found
+
+
+def _write_report(found: Discovery, screen: Screen) -> None:
+    with found.results.run.held():
+        write_report(found.results, screen, DecisionLog(found.results).state())
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,8 @@ def _start(
     folder: Path, settings: Settings, labels: Path | None, after: Path | None, truth: Path | None, out: Path | None,
     resume: bool, screen: Screen,
 ) -> _Start:  # fmt: skip
+    if truth is not None and not truth.is_file():
+        raise UserError(f"--truth {truth}: there is no such file")  # before the images are looked through
     earlier = None if after is None else reviewed_of(read_results(after))
     run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
     run.check_place(resume=resume)
@@ -221,8 +227,7 @@ def new_tail(backbone: Backbone, source: Source, settings: Settings) -> nn.Modul
 
 def _standardise(tail: nn.Module, source: Source) -> None:
     if isinstance(tail, AdapterTail):
-        (tokens,) = evaluated(source, EVALUATED, lambda tokens: (tokens,))
-        tail.fit_standardisation(torch.split(tokens, EVALUATED))
+        tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, EVALUATED))
 
 
 def count_table(table: ImageTable, settings: Settings, screen: Screen) -> ClassCount:
@@ -288,6 +293,8 @@ def _decided(settings: Settings, table: ImageTable, truth: Truth | None, screen:
         each = " in each training" if settings.stages == 2 else ""
         screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each} (--epochs 200 for the published length)")
     settings = settings.resolved(table.n_known, len(table), table.labelled_per_class)
+    if processes() > (batch := min(settings.batch_size, len(table))):
+        raise UserError(f"{processes()} processes are too many to share batches of {batch} images: start fewer")
     new, unlabelled = settings.classes - len(table.seen_classes()[1]), len(table) - table.n_labelled
     if settings.method == "gcd" and new > unlabelled:
         raise UserError(

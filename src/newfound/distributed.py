@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from newfound.errors import LostProcess, UserError
 
-PATIENCE = timedelta(hours=2)  # while the first process counts or matches alone; a process that dies is noticed at once
+PATIENCE = timedelta(days=7)  # with a process that reads or builds for long: torchrun notices at once if one dies
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,13 +44,15 @@ def processes() -> int:
 
 
 @contextmanager
-def joined() -> Iterator[None]:
-    """Meet the other processes, if torchrun has started several."""
+def joined(device: str) -> Iterator[None]:
+    """Meet the other processes, if torchrun has started several; ``device`` is what the user asked for."""
     if not dist.is_available() or not dist.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
         yield
         return
+    if device not in ("auto", "cpu", "cuda"):
+        raise UserError(f"several processes take --device cpu, or --device cuda and a GPU each; found {device}")
     backend = "gloo"
-    if torch.cuda.is_available():
+    if device != "cpu" and torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(_own_gpu())
     signal.signal(signal.SIGTERM, _end)
@@ -58,6 +60,7 @@ def joined() -> Iterator[None]:
         dist.init_process_group(backend, timeout=PATIENCE)
     _Place.rank, _Place.size = dist.get_rank(), dist.get_world_size()
     yield
+    wait_for_all()  # nobody hangs up while another one is still reading
     dist.destroy_process_group()
     _Place.rank, _Place.size = 0, 1
 
@@ -119,7 +122,8 @@ def done_by_first(method: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(method)
     def do(*args: P.args, **kwargs: P.kwargs) -> None:
         if is_first():
-            method(*args, **kwargs)
+            with _alone():
+                method(*args, **kwargs)
 
     return do
 
@@ -187,6 +191,15 @@ def whole_batch(rows: Tensor, n: int) -> Tensor:
     pairs = rows.view(2, len(rows) // 2, -1).transpose(0, 1)  # b×2×d
     everyone: Tensor = _WholeBatch.apply(pairs, n)  # type: ignore[no-untyped-call]
     return everyone.transpose(0, 1).flatten(0, 1)
+
+
+@torch.no_grad()
+def begin_alike(model: nn.Module) -> None:
+    """The first process's weights for all: other processors may have drawn or averaged them with other last bits."""
+    if processes() > 1:
+        with _company():
+            for tensor in model.state_dict().values():
+                dist.broadcast(tensor, 0)
 
 
 def sum_gradients(model: nn.Module) -> None:

@@ -24,7 +24,7 @@ class FreshViews:
 
     def __init__(self, table: ImageTable, backbone: Backbone, precision: str = "float32") -> None:
         self._table, self._backbone, self._precision = table, backbone, precision
-        self._pool = ThreadPoolExecutor(2)
+        self._pool = ThreadPoolExecutor(max(2, torch.get_num_threads()))
 
     def __len__(self) -> int:
         return len(self._table)

@@ -43,6 +43,7 @@ from newfound.config import Settings, from_toml, to_toml
 from newfound.distributed import asked_of_first, done_by_first, is_first
 from newfound.errors import UserError
 
+NOT_THE_RUN = ("weights", "bank_dir", "stage1", "compile")  # places, and a means
 FINGERPRINTED = {  # sections of config.toml
     "data": "the images or labels",
     "backbone": "the backbone's weights",
@@ -122,7 +123,7 @@ class RunFolder:
         changed = [
             f"{name} was {value}, is {getattr(settings, name)}"
             for name, value in vars(earlier).items()
-            if value != getattr(settings, name) and name not in ("weights", "bank_dir", "stage1")  # only places
+            if value != getattr(settings, name) and name not in NOT_THE_RUN
         ]
         if (earlier.stage1 is None) != (settings.stage1 is None) and not (earlier.stage1 and self.has_stage1()):
             changed.append(f"stage1 was {earlier.stage1}, is {settings.stage1}")

@@ -226,7 +226,8 @@ def folder_name(settings: Settings) -> str:
     'simgcd-s3-'
     """
     plain = replace(settings.stripped(), weights=None, bank_dir=None, stage1=None, preset=None)
-    digest = hashlib.sha256(to_toml(plain).encode()).hexdigest()[:10]
+    text = to_toml(replace(plain, compile=False)).replace("compile = false\n", "")  # as it was before there was one
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
     return f"{settings.method}-s{settings.seed}-{digest}"
 
 

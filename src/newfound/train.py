@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.config import Settings
-from newfound.distributed import from_first, gathered, processes, share, sum_gradients
+from newfound.distributed import begin_alike, from_first, gathered, processes, share, sum_gradients
 from newfound.errors import UserError
 from newfound.heads import parameter_groups
 from newfound.run_folder import Checkpoint, RunFolder
@@ -143,8 +143,6 @@ def train(
     ``after_epoch`` may change what the model predicts with, before it is asked.
     """
     s, device = job.settings, torch.device(job.settings.device)
-    if min(s.batch_size, len(job.labels)) < processes():
-        raise UserError(f"{processes()} processes are too many for batches of {min(s.batch_size, len(job.labels))}")
     model.to(device)
     groups = parameter_groups(model, weight_decay=s.weight_decay)
     optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=device.type != "mps")  # in one pass
@@ -191,6 +189,7 @@ def _go_on(
     """Epochs done, epochs in all, labels and prediction of the last one: from a checkpoint, or of a beginning."""
     checkpoint = job.run.restore(stage, model, descent.optimiser)
     if checkpoint is None:
+        begin_alike(model)
         assert job.settings.epochs is not None
         return 0, job.settings.epochs, job.labels, None
     descent.skipped_steps = checkpoint.skipped_steps
@@ -289,6 +288,8 @@ def predict(model: SimGCD | GCD | Clusters, source: Source, batch_size: int) -> 
 
 def evaluated(source: Source, batch_size: int, answers: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """What is answered to all evaluation views, a row each; every process asks for its share of them."""
+    if len(source) < processes():
+        raise UserError(f"{processes()} processes are too many for {len(source)} images: start fewer")
     mine = range(len(source))[share(len(source))]
     batches = (mine[i : i + batch_size] for i in range(0, len(mine), batch_size))
     parts = [[rows.cpu() for rows in answers(source.evaluation(images))] for images in batches]

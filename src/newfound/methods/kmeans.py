@@ -23,7 +23,7 @@ from newfound.train import Job, Trained, predict
 if TYPE_CHECKING:
     from newfound.methods.simgcd import SimGCD
 
-MOST_STARTS, DISTANCES = 10, 20_000_000  # of one iteration of all starts
+MOST_STARTS, DISTANCES = 10, 200_000_000
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
