@@ -57,9 +57,10 @@ class Ours:
         """As an epoch takes them, with the next batches being read meanwhile."""
         with ThreadPoolExecutor(1) as pool:
             ahead = prefetched(pool, self.read, range(STEPS), ahead=2)
+            tokens: Tensor | None = None
             for _ in range(STEPS):
                 started = time.perf_counter()
-                tokens = self.bank.tokens_of(next(ahead), CPU)
+                tokens = self.bank.tokens_of(next(ahead), CPU, into=tokens)
                 self.waited += time.perf_counter() - started
                 self.step(tokens, labels)
 

@@ -243,8 +243,8 @@ class Broken:
         pair = self.bank.read_pair(images, seed, step, part)
         return np.full_like(pair, np.inf) if step in self.steps else pair
 
-    def tokens_of(self, read, device):
-        return self.bank.tokens_of(read, device)
+    def tokens_of(self, read, device, into):
+        return self.bank.tokens_of(read, device, into)
 
 
 def test_a_bad_batch_is_skipped_and_counted_under_the_sharpness_penalty(setting):

@@ -98,9 +98,10 @@ class Bank:
         chosen = zip([*images[part], *images[part]], views, strict=True)
         return np.stack([self._rows[i][v].numpy() for i, v in chosen])
 
-    def tokens_of(self, read: NDArray[np.float16], device: torch.device) -> Tensor:
-        """What was read, float32."""
-        return torch.from_numpy(read).to(device).float()
+    def tokens_of(self, read: NDArray[np.float16], device: torch.device, into: Tensor | None = None) -> Tensor:
+        """What was read, float32; ``into`` memory that is no longer needed, since large pieces are slow to get anew."""
+        half = torch.from_numpy(read).to(device)
+        return half.float() if into is None else into.copy_(half)
 
 
 def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen) -> Bank:

@@ -41,7 +41,7 @@ class FreshViews:
         both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
         return both.reshape(-1, *both.shape[2:])
 
-    def tokens_of(self, read: NDArray[np.uint8], device: torch.device) -> Tensor:
+    def tokens_of(self, read: NDArray[np.uint8], device: torch.device, into: Tensor | None = None) -> Tensor:
         """The views through the trunk."""
         return through_trunk(self._backbone, read, self._precision).to(device)
 

@@ -47,7 +47,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor: ...
     def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = ...) -> NDArray[Any]: ...
-    def tokens_of(self, read: NDArray[Any], device: torch.device) -> Tensor: ...
+    def tokens_of(self, read: NDArray[Any], device: torch.device, into: Tensor | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -215,9 +215,10 @@ def _one_epoch(
     def read(b: int) -> NDArray[Any]:
         return job.source.read_pair(batches[b], s.seed, moment * len(batches) + b, part)
 
+    tokens: Tensor | None = None  # of the step before: its memory serves the next one
     with ThreadPoolExecutor(1) as pool:  # reads the next batches meanwhile
         for images, views in zip(batches, prefetched(pool, read, range(len(batches)), ahead=2), strict=True):
-            tokens = job.source.tokens_of(views, device)
+            tokens = job.source.tokens_of(views, device, into=tokens)
             parts = one_step(model, descent, tokens, torch.from_numpy(labels[images]).to(device), epoch)
             if parts is not None:
                 taken += 1

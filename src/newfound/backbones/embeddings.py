@@ -82,7 +82,7 @@ class Embeddings:
         rows: NDArray[np.float32] = self._rows.numpy()[chosen, offset + np.concatenate([first[part], second[part]])]
         return rows
 
-    def tokens_of(self, read: NDArray[np.float32], device: torch.device) -> Tensor:
+    def tokens_of(self, read: NDArray[np.float32], device: torch.device, into: Tensor | None = None) -> Tensor:
         """They are tokens already."""
         return torch.from_numpy(read).to(device)
 
