@@ -44,7 +44,7 @@ from newfound.train import one_step, predict, training_pair
 DIM = 1280
 IMAGES, CLASSES = (1_000, 3_000, 10_000, 30_000, 100_000), (10, 30, 100, 300, 1_000)
 USUAL_CLASSES, USUAL_IMAGES = 100, 100_000
-PATIENCE = 1_800.0  # seconds: a curve ends where a point would take longer
+PATIENCE = 300.0  # seconds: a curve ends where a point would take longer
 RESULT = Path(__file__).with_name("growth.json")
 FIGURE = Path(__file__).parents[1] / "docs" / "images" / "growth.png"
 
@@ -175,7 +175,7 @@ def report(data: Data) -> float:
 OF_IMAGES = {
     f.__name__.replace("_", " "): f for f in (bank, step, evaluation, start, selection, matching, class_count, report)
 }
-OF_CLASSES = {f.__name__.replace("_", " "): f for f in (step, evaluation, start, selection, matching)}
+OF_CLASSES = {f.__name__.replace("_", " "): f for f in (step, evaluation, selection, matching)}
 
 
 def curve(

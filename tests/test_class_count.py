@@ -347,6 +347,12 @@ def test_many_images_that_are_all_the_same():
         assert count_classes(np.ones((150, 140)), labels).best == 2
 
 
+def test_features_that_look_like_distances_raise_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert count_classes(np.zeros((2, 2)), [0, 1], seeds=[0]).best == 2
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_anything_finite_has_an_answer(data):

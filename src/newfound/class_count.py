@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.cluster.hierarchy import ClusterWarning, cut_tree, linkage
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -275,7 +275,10 @@ def _tree_cuts(
     if len(linked) < len(places):
         nearest = pairwise_distances_argmin(places, places[linked])
     counts = range(fewest, most + 1)
-    for count, cut in zip(counts, cut_tree(linkage(places[linked], "ward"), counts).T, strict=True):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClusterWarning)  # places may happen to look like a table of distances
+        tree = linkage(places[linked], "ward")
+    for count, cut in zip(counts, cut_tree(tree, counts).T, strict=True):
         yield count, cut[nearest]
 
 
