@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.images import efficientnet_row, reading_rates
 from benchmarks.selection import anchor_row, kmeans_row
@@ -60,21 +58,11 @@ def fraction(ratio: float) -> str:
 
 
 def main() -> None:
-    console, rows = Console(), list[Row]()
+    rows = list[Row]()
     for name, measure in GROUPS.items():
-        console.print(f"measuring {name}")
+        print(f"measuring {name}", flush=True)
         rows += measure()
     rates = reading_rates(rounds=3)
-    table = Table(title=f"{hardware()}, {date.today()}")
-    for column in ("", "against", "seconds", "ours", "ratio", "goal", ""):
-        table.add_column(column, justify="right" if column in ("seconds", "ours", "ratio", "goal") else "left")
-    for row in rows:
-        style = "" if row.reached else "yellow"
-        table.add_row(row.name, row.baseline, f"{row.baseline_seconds:.3g}", f"{row.seconds:.3g}", fraction(row.ratio),
-                      fraction(row.goal), row.note, style=style)  # fmt: skip
-    console.print(table)
-    for name, rate in rates.items():
-        console.print(f"{name} per second per core: {rate:.0f}")
     content = {
         "hardware": hardware(),
         "date": str(date.today()),
@@ -83,7 +71,7 @@ def main() -> None:
     }
     RESULT.write_text(json.dumps(content, indent=2) + "\n")
     write_into_docs(content)
-    console.print(f"written to {RESULT} and {PAGE}")
+    print(f"{markdown(content)}\nwritten to {RESULT} and {PAGE}")
 
 
 if __name__ == "__main__":

@@ -24,10 +24,6 @@ class Row:
     def ratio(self) -> float:
         return self.seconds / self.baseline_seconds
 
-    @property
-    def reached(self) -> bool:
-        return self.ratio <= self.goal
-
 
 class Side(NamedTuple):
     run: Callable[[], object]

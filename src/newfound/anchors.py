@@ -233,9 +233,8 @@ def _densest(members: Tensor, k: float, count: int) -> NDArray[np.int64]:
     for precision in _precisions(members.device):
         mean, error = _quick_mean_distances(members, rows, neighbours, precision)
         low, high = mean - error, mean + error
-        in_for_sure = (
-            np.searchsorted(np.sort(low), high, side="right") <= count
-        )  # fewer than ``count`` can be before it
+        perhaps_before = np.searchsorted(np.sort(low), high, side="right") - 1  # others that may come first
+        in_for_sure = perhaps_before < count
         possible = low <= np.partition(high, count - 1)[count - 1]
         chosen.append(rows[in_for_sure])
         rows, count = rows[possible & ~in_for_sure], count - int(in_for_sure.sum())
