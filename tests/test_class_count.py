@@ -156,6 +156,16 @@ def test_a_tree_of_some_images_serves_all(monkeypatch):
     assert abs(part.best - 10) <= 2
 
 
+def test_centres_of_some_images_serve_all(monkeypatch):
+    features, labels = planted(10, 6, each=30)
+    whole = count_classes(features, labels, most=14, seeds=[0])
+    monkeypatch.setattr(module, "FITTED", 100)
+    part = count_classes(features, labels, most=14, seeds=[0])
+    assert part.curve != whole.curve
+    assert abs(part.best - 10) <= 2
+    assert part.low <= 10 <= part.high
+
+
 # What it does not depend on.
 
 

@@ -36,11 +36,12 @@ MOST_STARTS, DISTANCES = 5, 1_000_000  # of each k-means run: small data have ti
 COARSE, TRIED = 12, 32  # numbers of classes tried at first, and at most
 RESOLUTION = 0.02  # of a number of classes: nothing is told apart below that
 MOST_NEW = 1000  # classes looked for unless the caller asks for more
+FITTED = 20_000  # images that k-means moves its centres by: more cost time and hardly move them
 LINKED = 5000  # images in the tree: 100 MB of distances, held twice
 SAMPLED = 3000  # images whose silhouettes are taken
 RESAMPLINGS, PLAUSIBLE = 500, 0.9
 STREAM = 6  # of the random numbers: see CONTRIBUTING
-OF_RESAMPLING, OF_TREE, OF_SILHOUETTE = range(3)
+OF_RESAMPLING, OF_TREE, OF_SILHOUETTE, OF_KMEANS = range(4)
 TIE = 1e-9
 
 
@@ -109,6 +110,8 @@ def count_classes(
     and single images cannot be torn apart. The criterion is then the silhouette, which needs no labels; it never finds
     fewer than two classes in images that differ, and likes broad groups.
 
+    Of more than 20,000 images a sample sets the centres of k-means, and all are sorted by them.
+
     The answer depends on the seeds, but not on the order of the images, the names of the classes or the number of
     threads.
 
@@ -132,10 +135,11 @@ def count_classes(
         places = _fewer_directions(_on_sphere(rows))
         criterion = _criterion(places, classes, seeds[0])
 
-        starts = int(np.clip(DISTANCES // (len(places) * most), 1, MOST_STARTS))
+        fitted = _drawn(len(places), max(FITTED, most), seeds[0], OF_KMEANS)
+        starts = int(np.clip(DISTANCES // (len(fitted) * most), 1, MOST_STARTS))
 
         def runs(count: int) -> NDArray[np.float64]:
-            return np.stack([criterion.values(_kmeans(places, count, seed, starts)) for seed in seeds])
+            return np.stack([criterion.values(_kmeans(places, fitted, count, seed, starts)) for seed in seeds])
 
         found = _search(runs, fewest, most, lambda tried: _estimate(tried, criterion, seeds[0]), on_progress)
         cuts = {count: criterion.values(cut)[None] for count, cut in _tree_cuts(places, fewest, most, seeds[0])}
@@ -257,11 +261,16 @@ def _labels_tell(labels: NDArray[np.int64]) -> bool:
     return int((images > 1).sum()) > 1
 
 
-def _kmeans(places: NDArray[np.float32], count: int, seed: int, starts: int) -> NDArray[np.int64]:
+def _kmeans(
+    places: NDArray[np.float32], fitted: NDArray[np.int64], count: int, seed: int, starts: int
+) -> NDArray[np.int64]:
+    """The cluster of each image; the centres are those of the ``fitted`` images."""
+    kmeans = KMeans(count, n_init=starts, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters: some stay empty
-        found = KMeans(count, n_init=starts, random_state=seed).fit_predict(places)
-    return np.asarray(found, dtype=np.int64)
+        if len(fitted) == len(places):
+            return np.asarray(kmeans.fit_predict(places), dtype=np.int64)
+        return np.asarray(kmeans.fit(places[fitted]).predict(places), dtype=np.int64)
 
 
 def _tree_cuts(
