@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench lint format clean
+.PHONY: demo test torture bench lint format clean
 
 demo: .venv/installed
 	$(BIN)/newfound demo
 
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py
+torture: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture.py --much --out docs/results/torture.md
 
 # Speed as ratios, about ten minutes on two idle cores; writes benchmarks/latest.json and docs/speed.md
 bench: .venv/installed-dev

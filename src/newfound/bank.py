@@ -223,7 +223,7 @@ def run_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
 def _write_shard(store: Path, shard: Tensor, digests: list[str]) -> None:
     name = hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
     with write_atomically(store / f"shard-{name}.f16", "wb") as file:
-        shard.numpy().tofile(file)
+        file.write(shard.numpy())  # not tofile, which does not say why it could not
     with write_atomically(store / f"shard-{name}.json") as file:
         json.dump({"images": digests}, file)
 

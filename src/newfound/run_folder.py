@@ -106,6 +106,8 @@ class RunFolder:
             why = busy if isinstance(error, Timeout) else str(error.strerror)
             raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
         with held:
+            for leftover in (*self.path.glob("*.*.tmp"), *self.path.glob("checkpoint/*.*.tmp")):
+                leftover.unlink()  # of a run or review that was killed
             yield
 
     def _holds_something_else(self) -> bool:

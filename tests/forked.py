@@ -1,0 +1,146 @@
+"""The command in a forked process, with something done to it when it is about to change a file.
+
+This process imports newfound once and computes nothing itself, so a fork is safe and a command starts in no time. File
+changes are seen by Python's audit events, which come just before the change: no line of newfound has to be known.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch._dynamo  # noqa: F401 - an optimiser imports it, which takes seconds
+
+import newfound.bank
+import newfound.discovery
+import newfound.report
+import newfound.review
+from newfound import cli
+from newfound.heads import Projector
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
+PATIENCE = 120.0  # seconds
+newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
+Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: status (negative: by that signal), its two outputs, the changes it began."""
+
+    status: int
+    said: str
+    complained: str
+    changes: tuple[str, ...]
+
+
+class Forked:
+    """A command at work in ``folder``. At change number ``at``, counted from 1, ``then`` is called in its process."""
+
+    def __init__(
+        self, words: list[str], folder: Path, *, at: int = 0, then: Callable[[], object] | None = None, log: Path
+    ) -> None:
+        self._log = log
+        shutil.rmtree(log, ignore_errors=True)
+        log.mkdir(parents=True)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _become(words, folder, at, then or killed, log)
+            finally:
+                os._exit(70)  # not reached: the command ends by itself
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def text(self, name: str) -> str:
+        path = self._log / name
+        return path.read_text("utf-8", "backslashreplace") if path.exists() else ""
+
+    def wait(self) -> Ended:
+        until = time.monotonic() + PATIENCE
+        while (ended := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
+            if time.monotonic() > until:
+                self.kill()
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"it does not end: {self.text('said')[-500:]}")
+            time.sleep(0.01)
+        status = ended[1]
+        changes = tuple(self.text("changes").splitlines())
+        return Ended(os.waitstatus_to_exitcode(status), self.text("said"), self.text("complained"), changes)
+
+
+def run(words: list[str], folder: Path, *, log: Path, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
+    """The same, waited for."""
+    return Forked(words, folder, at=at, then=then, log=log).wait()
+
+
+def killed_after(seconds: float, words: list[str], folder: Path, *, log: Path) -> Ended:
+    """Killed at that time, unless it has ended before."""
+    command = Forked(words, folder, log=log)
+    time.sleep(seconds)
+    command.kill()
+    return command.wait()
+
+
+def killed() -> None:
+    """No handler, no cleaning up: as when the power fails, but for what the disk still held."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], log: Path) -> None:
+    folder = folder.resolve()
+    os.chdir(folder)
+    for name, number in (("said", 1), ("complained", 2)):
+        os.dup2(os.open(log / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    changes = os.open(log / "changes", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    count, busy = 0, False
+
+    def seen(event: str, args: tuple[object, ...]) -> None:
+        nonlocal count, busy
+        if busy or (path := _changed(event, args, folder)) is None:
+            return
+        busy = True
+        count += 1
+        os.write(changes, f"{event} {path}\n".encode("utf-8", "backslashreplace"))
+        if count == at:
+            then()
+        busy = False
+
+    sys.addaudithook(seen)
+    sys.argv = ["newfound", *words]
+    sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+    status = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        status = int(end.code or 0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _changed(event: str, args: tuple[object, ...], folder: Path) -> str | None:
+    """The path that is about to change, if it lies in the folder."""
+    if event == "open":
+        path, mode, flags = args
+        if not (flags & WRITING if isinstance(flags, int) else set(str(mode)) & set("wax+")):
+            return None
+    elif event in CHANGES:
+        path = args[0]
+    else:
+        return None
+    if not isinstance(path, str | bytes | os.PathLike):
+        return None
+    full = os.path.join(os.fsencode(folder), os.fsencode(path))
+    inside = os.fsencode(folder) + b"/"
+    return os.fsdecode(full.removeprefix(inside)) if full.startswith(inside) else None

@@ -1,0 +1,37 @@
+"""Some of what `make torture` does in full, in a process of its own: it forks, and tests run threads."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+TORTURE = Path(__file__).with_name("torture.py")
+WHAT = ["killed", "image deleted", "image changed", "clock back", "disk full", "folder read-only"]
+
+
+@pytest.fixture(scope="module")
+def blows(tmp_path_factory):
+    told = tmp_path_factory.mktemp("torture") / "blows.json"
+    ended = subprocess.run(
+        [sys.executable, str(TORTURE), "--json", str(told)], capture_output=True, text=True, check=False
+    )
+    assert told.exists(), ended.stderr
+    return json.loads(told.read_text())
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_nothing_is_lost(blows, what):
+    of_this = [blow for blow in blows if blow["what"] == what]
+    if not of_this and what in WHAT[-2:]:
+        pytest.skip("no disk can be mounted here: unshare -Urm is refused")
+    assert of_this
+    assert [blow for blow in of_this if blow["wrong"]] == []
+
+
+def test_kills_come_in_training_and_review(blows):
+    during = Counter(blow["during"] for blow in blows if blow["what"] == "killed")
+    assert during["saving a decision"] + during["the report"] + during["making the run folder"] > 0
+    assert any("training" in name for name in during)

@@ -1,0 +1,369 @@
+"""Kills newfound again and again, fills its disk, takes its images away, and looks whether anything is lost.
+
+`make torture` does all of it and writes docs/results/torture.md; `make test` does a part. After each blow the same
+command with --resume has to come to the end, with the bytes of a run that nothing befell, and nothing left over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # it is run as a program, too
+
+from forked import Ended, Forked, killed_after, run
+from pictures import write_folder
+from review.live import Server
+
+DISCOVER = ["discover", "images", "--classes", "4", "--epochs", "2", "--image-size", "32", "--bank-views", "2",
+            "--batch-size", "12", "--bank-dir", "bank", "--out", "run", "--truth", "truth.csv", "--resume"]  # fmt: skip
+REVIEW = ["review", "run", "--no-browser"]
+DECISIONS: tuple[dict[str, object], ...] = (
+    {"action": "rename", "class": 2, "name": "sky"},
+    {"action": "judge", "images": [0, 3], "verdict": 1},
+    {"action": "merge", "classes": [3], "into": 2},
+    {"action": "move", "images": [20], "name": "cloud"},
+    {"action": "rename", "class": 2, "name": "sea"},
+)
+PHASES = (  # of what a run does, by the file that changes
+    (r"bank/", "building the bank"),
+    (r"run/(checkpoint/stage1|log)", "training"),
+    (r"run/anchors", "choosing anchors"),
+    (r"run/checkpoint/stage2", "training with anchors"),
+    (r"run/(map|report)", "the report"),
+    (r"run/decisions", "saving a decision"),
+    (r"run/(config|skipped|checkpoint)", "making the run folder"),
+    (r"run/", "writing results"),
+)
+DISK = "size=100m"
+WAITED = 60.0  # seconds for a server to come up
+
+
+@dataclass(frozen=True)
+class Blow:
+    """Something that befell a command, and what was wrong afterwards; nothing, if all is well."""
+
+    what: str
+    during: str
+    wrong: str = ""
+
+
+class Trial:
+    """A folder of its own with images, in which commands run."""
+
+    def __init__(self, place: Path, name: str, sample: Path) -> None:
+        self.folder, self.log = place / name, place / f"{name}-log"
+        shutil.copytree(sample, self.folder, dirs_exist_ok=True)
+
+    def run(self, words: Sequence[str] = DISCOVER, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
+        return run(list(words), self.folder, log=self.log, at=at, then=then)
+
+    def ends_like(self, reference: dict[str, bytes]) -> str:
+        """Go on to the end, and compare; what differs."""
+        ended = self.run()
+        return f"it did not go on: {ended.complained.strip()}" if ended.status else differences(self.files(), reference)
+
+    def files(self) -> dict[str, bytes]:
+        """Everything there is, but for moments and places."""
+        found = {}
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and path.name != "lock":
+                content = path.read_bytes().replace(os.fsencode(self.folder.resolve()), b"FOLDER")
+                content = re.sub(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", b"MOMENT", content)
+                found[str(path.relative_to(self.folder))] = re.sub(rb'"seconds": [\d.]+', b"SECONDS", content)
+        return found
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+        shutil.rmtree(self.log, ignore_errors=True)
+
+
+def differences(found: dict[str, bytes], reference: dict[str, bytes]) -> str:
+    """In a few words; nothing where there are none."""
+    words = [f"{name} is left over" for name in found.keys() - reference.keys()]
+    words += [f"{name} is missing" for name in reference.keys() - found.keys()]
+    words += [f"{name} differs" for name in reference.keys() & found.keys() if found[name] != reference[name]]
+    return "; ".join(sorted(words))
+
+
+def phase(change: str) -> str:
+    path = change.split(" ", 1)[1]
+    return next(name for pattern, name in PHASES if re.match(pattern, path))
+
+
+def clear_sentence(ended: Ended, *words: str) -> str:
+    """What is wrong with how a command complained; nothing, if it is one sentence that names the matter."""
+    if ended.status != 2 or not ended.complained.startswith("newfound: "):
+        return f"status {ended.status}, said: {ended.complained.strip()[-300:]}"
+    missing = [word for word in words if word not in ended.complained]
+    return f"does not name {missing}: {ended.complained.strip()}" if missing else ""
+
+
+class Torture:
+    """All blows, on a run small enough to be made hundreds of times."""
+
+    def __init__(self, place: Path, seed: int = 0) -> None:
+        self.place, self.random = place, random.Random(seed)
+        self.sample = place / "sample"
+        write_folder(self.sample)
+        self.trials = 0
+        whole = self.trial()
+        started = time.monotonic()
+        ended = whole.run()
+        self.seconds = time.monotonic() - started
+        assert ended.status == 0, ended.complained
+        self.changes, self.whole, self.reference = ended.changes, whole, whole.files()
+
+    def trial(self) -> Trial:
+        self.trials += 1
+        return Trial(self.place, f"trial-{self.trials}", self.sample)
+
+    def points(self, most: int | None, of: Sequence[str] | None = None) -> list[int]:
+        """Numbers of changes: all, or some from the first to the last."""
+        every = range(1, len(self.changes if of is None else of) + 1)
+        if most is None or most >= len(every):
+            return list(every)
+        return sorted(self.random.sample(every, most))
+
+    def killed_at_changes(self, most: int | None = None) -> Iterator[Blow]:
+        """Just before a file is opened for writing, renamed or removed; once each."""
+        for number in self.points(most):
+            trial = self.trial()
+            ended = trial.run(at=number)
+            assert ended.status == -signal.SIGKILL, ended
+            yield Blow("killed", phase(ended.changes[-1]), trial.ends_like(self.reference))
+            trial.remove()
+
+    def killed_at_moments(self, kills: int) -> Iterator[Blow]:
+        """At any time, and again after going on, up to five times in a row."""
+        while kills > 0:
+            trial, blows = self.trial(), []
+            for _ in range(min(kills, self.random.randint(1, 5))):
+                ended = killed_after(self.random.uniform(0, self.seconds), DISCOVER, trial.folder, log=trial.log)
+                if ended.status == -signal.SIGKILL:
+                    during = phase(ended.changes[-1]) if ended.changes else "reading images"
+                    blows.append(f"{during}, at any moment")
+            wrong = trial.ends_like(self.reference)
+            kills -= len(blows)
+            yield from (Blow("killed", during, wrong) for during in blows)
+            trial.remove()
+
+    def killed_in_review(self, most: int | None = None) -> Iterator[Blow]:
+        """While decisions are saved: those that were answered are there, and at most the one that was not."""
+        whole = self.trial()
+        shutil.copytree(self.whole.folder, whole.folder, dirs_exist_ok=True)
+        answered, ended = reviewed(whole, 0)
+        assert answered == len(DECISIONS), ended.complained
+        reference = whole.files()
+        for number in self.points(most, ended.changes):
+            trial = self.trial()
+            shutil.copytree(self.whole.folder, trial.folder, dirs_exist_ok=True)
+            answered, ended = reviewed(trial, 0, at=number)
+            kept = len(decisions_of(trial))
+            wrong = "" if answered <= kept <= answered + 1 else f"{answered} decisions were answered, {kept} are there"
+            reviewed(trial, kept)
+            yield Blow("killed", phase(ended.changes[-1]), wrong or differences(trial.files(), reference))
+            trial.remove()
+
+    def disk_full(self, most: int | None = None) -> Iterator[Blow]:
+        """From some change on nothing can be written any more, until somebody makes room."""
+        for number in self.points(most):
+            trial = self.trial()
+            with mounted(trial, self.sample):
+                ended = trial.run(at=number, then=lambda: fill(Path("filler")))
+                during = phase(self.changes[number - 1])
+                wrong = clear_sentence(ended, "No space left") if ended.status else ""  # directories may still fit
+                (trial.folder / "filler").unlink()
+                yield Blow("disk full", during, wrong or trial.ends_like(self.reference))
+
+    def read_only(self, most: int | None = None) -> Iterator[Blow]:
+        """Killed; then the folder cannot be written to; then it can again."""
+        for number in self.points(most):
+            trial = self.trial()
+            with mounted(trial, self.sample):
+                ended = trial.run(at=number)
+                remounted(trial, "ro")
+                wrong = clear_sentence(trial.run(), "Read-only")
+                remounted(trial, "rw")
+                yield Blow("folder read-only", phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
+
+    def image_gone(self) -> Iterator[Blow]:
+        """Deleted, and changed, while the bank is built; then it is back."""
+        name = "images/unlabelled/024.png"
+        other = (self.sample / "images/unlabelled/023.png").read_bytes()
+        gone: dict[str, Callable[[], object]] = {
+            "image deleted": Path(name).unlink,
+            "image changed": lambda: Path(name).write_bytes(other),
+        }
+        for what, then in gone.items():
+            trial = self.trial()
+            ended = trial.run(at=1, then=then)
+            wrong = clear_sentence(ended, "024.png", "has changed since")
+            shutil.copy(self.sample / name, trial.folder / name)
+            yield Blow(what, phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
+            trial.remove()
+
+    def clock_back(self, most: int | None = None) -> Iterator[Blow]:
+        """Killed; all files are dated years ahead; the clock runs backwards from there."""
+        for number in self.points(most):
+            trial = self.trial()
+            ended = trial.run(at=number)
+            for path in trial.folder.rglob("*"):
+                os.utime(path, (4e9, 4e9))
+            again = trial.run(at=1, then=turn_clock)
+            wrong = again.complained if again.status else differences(trial.files(), self.reference)
+            yield Blow("clock back", phase(ended.changes[-1]), wrong)
+            trial.remove()
+
+
+# What is done to a command
+
+
+def fill(path: Path) -> None:
+    """Take all the room that is left."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT)
+    for piece in (1 << 20, 1 << 12, 1):
+        try:
+            while True:
+                os.write(handle, bytes(piece))
+        except OSError:
+            continue
+    os.close(handle)
+
+
+def turn_clock() -> None:
+    started = time.time()
+    real = time.time
+    time.time = lambda: 2 * started - 1e8 - real()
+
+
+class mounted:
+    """A small disk at the trial's folder."""
+
+    def __init__(self, trial: Trial, sample: Path) -> None:
+        self._folder, self._sample = trial.folder, sample
+
+    def __enter__(self) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", self._folder], check=True)
+        shutil.copytree(self._sample, self._folder, dirs_exist_ok=True)
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", self._folder], check=True)
+        shutil.rmtree(self._folder)
+
+
+def remounted(trial: Trial, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how},{DISK}", "tmpfs", trial.folder], check=True)
+
+
+# Reviewing
+
+
+def reviewed(trial: Trial, done: int, at: int = 0) -> tuple[int, Ended]:
+    """Make the decisions from number ``done`` on, then stop; how many are answered when the server is gone."""
+    command = Forked(REVIEW, trial.folder, at=at, log=trial.log)
+    server = _up(command)
+    while server is not None and done < len(DECISIONS):
+        try:
+            status, answer = server.decide(**DECISIONS[done], revision=server.state()["revision"])
+        except (OSError, EOFError, ValueError):
+            break
+        if status != 200:
+            command.kill()
+            raise AssertionError(answer)
+        done += 1
+    if at == 0 or done == len(DECISIONS):  # what is written at the end may be what kills it
+        os.kill(command.pid, signal.SIGINT)
+    return done, command.wait()
+
+
+def _up(command: Forked) -> Server | None:
+    """The server, once it says where it is; None if it dies before."""
+    until = time.monotonic() + WAITED
+    while time.monotonic() < until:
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", command.text("said")):
+            return Server(int(found.group(1)), found.group(2))
+        if os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return None
+        time.sleep(0.02)
+    raise AssertionError(f"no server after {WAITED} seconds: {command.text('complained')}")
+
+
+def decisions_of(trial: Trial) -> list[object]:
+    path = trial.folder / "run" / "decisions.json"
+    return list(json.loads(path.read_text())["decisions"]) if path.exists() else []
+
+
+# As a program
+
+
+def blows(torture: Torture, much: bool) -> Iterator[Blow]:
+    """Everything there is, or a part that takes about a minute."""
+    yield from torture.killed_at_changes(None if much else 5)
+    yield from torture.killed_at_moments(60 if much else 2)
+    yield from torture.killed_in_review(None if much else 2)
+    yield from torture.image_gone()
+    yield from torture.clock_back(20 if much else 1)
+    if can_mount():
+        yield from torture.disk_full(None if much else 2)
+        yield from torture.read_only(20 if much else 1)
+
+
+def can_mount() -> bool:
+    return os.environ.get("NEWFOUND_TORTURE") == "own mounts"
+
+
+def own_mounts() -> None:
+    """Begin again in a name space in which small disks may be mounted, where the system allows that."""
+    if can_mount() or subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode:
+        return
+    os.environ["NEWFOUND_TORTURE"] = "own mounts"
+    os.execvp("unshare", ["unshare", "-Urm", sys.executable, *sys.argv])
+
+
+def table(found: Sequence[Blow], seconds: float) -> str:
+    kinds = list(dict.fromkeys((blow.what, blow.during) for blow in found))
+    lines = ["| what | during | times | not as it should be |", "|---|---|---:|---:|"]
+    for what, during in kinds:
+        of_kind = [blow for blow in found if (blow.what, blow.during) == (what, during)]
+        lines.append(f"| {what} | {during} | {len(of_kind)} | {sum(bool(blow.wrong) for blow in of_kind)} |")
+    lines.append(f"| in all | | {len(found)} | {sum(bool(blow.wrong) for blow in found)} |")
+    return "\n".join([*lines, "", f"`make torture`, {seconds / 60:.0f} minutes.", ""])
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--much", action="store_true", help="every point, instead of some")
+    arguments.add_argument("--out", type=Path, help="a table in Markdown")
+    arguments.add_argument("--json", type=Path, help="every blow")
+    told = arguments.parse_args()
+    own_mounts()
+    started, found = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as place:
+        torture = Torture(Path(place))
+        for blow in blows(torture, told.much):
+            found.append(blow)
+            print(f"{len(found):4d}  {blow.what}, {blow.during}: {blow.wrong or 'nothing lost'}", flush=True)
+    text = table(found, time.monotonic() - started)
+    print(text)
+    if told.out:
+        told.out.write_text(text)
+    if told.json:
+        told.json.write_text(json.dumps([asdict(blow) for blow in found]))
+    return int(any(blow.wrong for blow in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
