@@ -23,8 +23,11 @@ from newfound.discovery import backbone_of, new_model, open_source
 from newfound.discovery import discover as discover_and_report
 from newfound.errors import UserError
 from newfound.images import read_folder
+from newfound.report.page import read_page
+from newfound.results import read_results
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
+from newfound.stability import compare
 from newfound.train import Progress, training_pair
 from pictures import picture
 
@@ -140,21 +143,6 @@ def test_same_seed_same_bytes_wherever_the_folder_lies(folder, tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     discover(folder[0], Settings(4, **FAST, seed=1), out=tmp_path / "three")
     assert (tmp_path / "one" / "assignments.csv").read_bytes() != (tmp_path / "three" / "assignments.csv").read_bytes()
-
-
-def test_truth_changes_nothing_but_the_metrics(folder, tmp_path):
-    discover(folder[0], Settings(4, **FAST), out=tmp_path / "without")
-    lies = tmp_path / "lies.csv"
-    lines = folder[1].read_text().splitlines()
-    lies.write_text("\n".join([lines[0], *(line.split(",")[0] + ",lie" for line in lines[1:])]))
-    found = discover(folder[0], Settings(4, **FAST), out=tmp_path / "with", truth=lies)
-    assert found.metrics == json.loads((tmp_path / "with" / "metrics.json").read_text())
-    for name in ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "config.toml"):
-        assert (tmp_path / "without" / name).read_bytes() == (tmp_path / "with" / name).read_bytes()
-    assert not (tmp_path / "without" / "metrics.json").exists()
-    for name, told in (("log.jsonl", {"all", "old", "new", "seconds"}), ("anchors.jsonl", {"clean", "overall"})):
-        without, with_lies = (lines_of(tmp_path / run / name, without=told) for run in ("without", "with"))
-        assert without == with_lies
 
 
 def test_the_oracle_is_named_in_every_file(folder, tmp_path):
@@ -366,6 +354,49 @@ def test_the_number_of_classes_is_counted_where_it_is_not_told(folder, tmp_path,
     discover(folder[0], Settings(**FAST), out=tmp_path / "run", resume=True)
     again = discover(folder[0], Settings(**FAST, stage1=found.run), out=tmp_path / "again")  # and so do those after it
     assert RunFolder(again.run).settings().classes == RunFolder(found.run).settings().classes
+
+
+def test_other_seeds_are_runs_of_their_own(folder, tmp_path):
+    found = discover_and_report(folder[0], Settings(**FAST), out=tmp_path / "run", truth=folder[1], seeds=3)
+    assert [path.name for path in sorted((found.run / "seeds").iterdir())] == ["1", "2"]
+    classes = RunFolder(found.run).settings().classes
+    alone = discover(folder[0], Settings(classes, **FAST, seed=2), out=tmp_path / "alone", truth=folder[1])
+    for name in ("assignments.csv", "embeddings.npy", "model.safetensors", "metrics.json"):
+        assert (alone.run / name).read_bytes() == (found.run / "seeds" / "2" / name).read_bytes()
+    written = json.loads((found.run / "stability.json").read_text())
+    assert written["seeds"] == [0, 1, 2]
+    others = [read_results(found.run / "seeds" / name).assignment for name in ("1", "2")]
+    assert found.results.stability == compare([found.results.assignment, *others], [0, 1, 2])
+    assert "With 3 seeds" in " ".join(read_page(found.run / "report.html")[0]["summary"])
+
+
+def test_seeds_go_on_where_they_stopped(folder, tmp_path, monkeypatch):
+    settings, real = Settings(4, **FAST), RunFolder.save_epoch
+    whole = discover(folder[0], settings, out=tmp_path / "whole", seeds=2)
+
+    def stopped(self, model, optimiser, checkpoint, entry):
+        real(self, model, optimiser, checkpoint, entry)
+        if self.path.name == "1" and entry["stage"] == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunFolder, "save_epoch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        discover(folder[0], settings, out=tmp_path / "run", seeds=2)
+    assert not (tmp_path / "run" / "stability.json").exists()
+    monkeypatch.undo()
+    discover(folder[0], settings, out=tmp_path / "run", seeds=2, resume=True)
+    for name in ("stability.json", "seeds/1/assignments.csv", "assignments.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole.run / name).read_bytes()
+
+
+@pytest.mark.parametrize(("seeds", "settings", "message"), [
+    (0, {}, "--seeds must be 1 or more"),
+    (2, {"seed": 2**32 - 1}, "no seed above 4294967295"),
+    (2, {"stage1": Path("other")}, "--seeds does not go with --stage1"),
+])  # fmt: skip
+def test_seeds_that_make_no_sense(tmp_path, seeds, settings, message):
+    with pytest.raises(UserError, match=message):
+        discover(tmp_path / "nowhere", Settings(4, **settings), seeds=seeds)
 
 
 def test_a_slip_does_not_wait_for_the_count(folder, tmp_path, monkeypatch):

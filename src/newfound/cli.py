@@ -57,6 +57,9 @@ class Discover:
     """CSV file,label with the true classes, for scoring: it changes no result (but see --oracle-clean-anchors)."""
     resume: bool = False
     """Go on with a run that was stopped."""
+    seeds: int = 1
+    """Make the same run with this many seeds, --seed and those that follow, to see which classes come out again. The
+    results are those of --seed; a class that no other seed has is called unstable."""
     report: bool = True
     """Write report.html, the page to look through."""
     after: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN", help_behavior_hint="")] = None
@@ -69,7 +72,7 @@ class Discover:
 
         found = discover(
             self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
-            resume=self.resume, report=self.report, screen=screen,
+            resume=self.resume, seeds=self.seeds, report=self.report, screen=screen,
         )  # fmt: skip
         from_first(lambda: self._show(found, screen))
 
@@ -430,19 +433,24 @@ def _stop(message: str, status: int) -> None:
 
 def show_classes(found: Discovery, screen: Screen) -> None:
     """The discovered classes, largest first."""
-    a, files = found.results.assignment, found.results.files
+    a, files, stability = found.results.assignment, found.results.files, found.results.stability
     sizes, confidence = a.sizes(), a.mean_confidence()
     new = [k for k in range(a.n_known, len(a.class_names)) if sizes[k]]
     grid = Table(title="Discovered classes", title_justify="left", header_style="bold")
     grid.add_column("class")
     grid.add_column("images", justify="right")
     grid.add_column("confidence", justify="right")
+    if stability is not None:
+        grid.add_column("seeds", justify="right")
     grid.add_column("most certain")
     for k in sorted(new, key=lambda k: -sizes[k]):
         examples = shown("  ".join(files[i] for i in a.most_certain(k, 3)).replace("\n", "\\n"))
-        grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", Text(examples))
+        seeds = [] if stability is None else [f"{stability.classes[k].found} of {len(stability.seeds)}"]
+        grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", *seeds, Text(examples))
     if new:
         screen.table(grid)
+    if stability is not None:
+        screen.say(stability.sentence(a))
     in_known = int(sizes[: a.n_known].sum())
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +37,8 @@ from newfound.results import Results, read_json, read_results
 from newfound.rounds import Origin, labels_then, next_out, next_round
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
+from newfound.stability import FILE as STABILITY
+from newfound.stability import compare
 from newfound.start import start_at_clusters
 from newfound.train import Job, Source, batches_of, evaluated
 from newfound.truth import Truth, read_truth, score
@@ -81,6 +84,7 @@ def discover(
     truth: Path | None = None,
     out: Path | None = None,
     resume: bool = False,
+    seeds: int = 1,
     report: bool = True,
     screen: Screen | None = None,
 ) -> Discovery:
@@ -88,16 +92,49 @@ def discover(
 
     ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. ``after`` is an earlier run
     on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
-    has the score of each epoch and metrics.json that of the last one; nothing else changes. ``report`` False leaves out
-    report.html. Python callers see nothing on screen unless they pass a ``Screen()``.
+    has the score of each epoch and metrics.json that of the last one; nothing else changes. With several ``seeds`` the
+    run is made again with those that follow, and stability.json says which classes come out again. ``report`` False
+    leaves out report.html. Python callers see nothing on screen unless they pass a ``Screen()``.
     """
     screen = screen or Screen(quiet=True)
+    _check_seeds(settings, seeds)
     start = from_first(lambda: _start(Path(folder), settings, labels, after, truth, out, resume, screen))
     found = discover_table(start.table, start.settings, start.run, referee=start.referee, origin=start.origin,
                            screen=screen)  # fmt: skip
+    if seeds > 1:
+        _with_other_seeds(found, start, seeds, screen)
     if report:
         from_first(lambda: _write_report(found, screen))
     return found
+
+
+def _check_seeds(settings: Settings, seeds: int) -> None:
+    if not 1 <= seeds <= 2**32 - settings.seed:
+        raise UserError(f"--seeds must be 1 or more, and no seed above 4294967295; found {seeds}")
+    if seeds > 1 and settings.stage1 is not None:
+        raise UserError("--seeds does not go with --stage1: the first training would be the same for all of them")
+
+
+def _with_other_seeds(found: Discovery, start: _Start, seeds: int, screen: Screen) -> None:
+    """Make the same run with the seeds that follow, below the run's folder, and write down what comes out again."""
+    classes = start.run.classes_of(None)
+    numbers = range(start.settings.seed, start.settings.seed + seeds)
+    each, runs = start.run.training_seconds(), [found]
+    for seed in numbers[1:]:
+        left = timedelta(seconds=round(each * (seeds - len(runs))))
+        screen.say(f"seed {seed}, {len(runs) + 1} of {seeds}; about {left} of training left")
+        run = RunFolder(start.run.path / "seeds" / str(seed))
+        run.check_place(resume=True)
+        settings = replace(start.settings, seed=seed, classes=classes)
+        runs.append(discover_table(start.table, settings, run, referee=start.referee, origin=start.origin,
+                                   screen=screen))  # fmt: skip
+    from_first(lambda: _write_stability(runs, numbers))
+
+
+def _write_stability(runs: Sequence[Discovery], seeds: Sequence[int]) -> None:
+    own = runs[0].results.run
+    with own.held():
+        own.write_json(STABILITY, compare([run.results.assignment for run in runs], seeds).as_json())
 
 
 def _write_report(found: Discovery, screen: Screen) -> None:

@@ -16,6 +16,8 @@ from newfound.assign import Assignment
 from newfound.config import Settings, from_toml
 from newfound.errors import UserError
 from newfound.run_folder import RunFolder
+from newfound.stability import FILE as STABILITY
+from newfound.stability import Stability
 
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
 
@@ -73,6 +75,20 @@ class Results:
         if found.ndim != 2 or len(found) != len(self):
             raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images")
         return np.asarray(found, dtype=np.float32)
+
+    @cached_property
+    def stability(self) -> Stability | None:
+        """Beside runs with other seeds, where there are any."""
+        path = self.run.path / STABILITY
+        if (content := read_json(path)) is None:
+            return None
+        try:
+            found = Stability.from_json(content)
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path} is not as a run writes it ({error!r})") from error
+        if len(found.classes) != len(self.assignment.class_names):
+            raise UserError(f"{path} is of another run: it has {len(found.classes)} classes")
+        return found
 
 
 def read_results(path: Path | str) -> Results:

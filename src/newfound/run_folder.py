@@ -15,6 +15,8 @@ map.npy             two coordinates of every image, for the report
 report.html         the page to look through
 decisions.json      what a person decided on it
 round.json          only of another round: what became of the folder's labels
+stability.json      only with several seeds: which classes come out again
+seeds/              the runs with the other seeds, each a run folder
 
 Where several processes train together, the first one reads and writes it; the others are told what it read.
 """

@@ -1,14 +1,18 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from newfound.decisions import initial_state
+from newfound.errors import UserError
 from newfound.report import look_through, write_report
 from newfound.report.content import reason, summary
 from newfound.report.findings import Findings, Merge
 from newfound.report.page import json_for_html, policy, read_page, render_page
+from newfound.results import read_results
 from newfound.screen import Screen
+from newfound.stability import compare
 from report.runs import small_run, write_run
 
 QUIET = Screen(quiet=True)
@@ -60,6 +64,24 @@ def test_other_files_of_a_run_are_shown(tmp_path):
         in (content["summary"])
     )
     assert any("87.5\u00a0% of the unlabelled images are right" in sentence for sentence in content["summary"])
+
+
+def test_a_class_of_one_seed_is_called_unstable(tmp_path):
+    results = small_run(tmp_path)
+    a = results.assignment
+    other = replace(a, classes=np.where(a.classes == 3, 2, a.classes))
+    results.run.write_json("stability.json", compare([a, other], [0, 1]).as_json())
+    content, _ = look_through(read_results(results.run.path), QUIET)
+    assert any("0 of 2 new classes come out every time; 2 exist with one" in text for text in content["summary"])
+    assert content["stability"]["elsewhere"][0]["seed"] == 1
+
+
+@pytest.mark.parametrize("text", ['{"seeds": [0, 1]}', '{"seeds": [0], "classes": [], "elsewhere": []}', "[]", "{"])
+def test_a_damaged_stability_is_named(tmp_path, text):
+    results = small_run(tmp_path)
+    (results.run.path / "stability.json").write_text(text)
+    with pytest.raises(UserError, match=r"stability\.json"):
+        look_through(read_results(results.run.path), QUIET)
 
 
 def test_folders_of_the_machine_stay_out_of_the_page(small, small_page):

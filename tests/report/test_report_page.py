@@ -2,15 +2,19 @@
 
 import json
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from browser import expect, opened
 from newfound.decisions import initial_state
 from newfound.report import look_through, write_report
 from newfound.report.page import read_page, render_page
+from newfound.results import read_results
 from newfound.screen import Screen
-from report.runs import write_run
+from newfound.stability import compare
+from report.runs import small_run, write_run
 
 QUIET = Screen(quiet=True)
 EVERYTHING = ("summary", "labels", "merges", "duplicates", "classes", "map", "numbers", "settings")
@@ -45,6 +49,25 @@ def test_known_classes_show_their_agreement_with_the_labels(page):
     assert "Given labels kept\n19 of 19 (100\u00a0%)" in page.locator("#class-0").inner_text()
     assert "Given labels kept\n20 of 21 (95\u00a0%)" in page.locator("#class-1").inner_text()
     assert "Given labels" not in page.locator("#class-2").inner_text()
+
+
+def test_classes_that_hang_on_the_seed(browser, tmp_path, page):
+    assert page.locator("#seeds").is_hidden()  # of a run with one
+    results = small_run(tmp_path)
+    a = results.assignment
+    halves = replace(a, classes=np.where(a.classes == 3, np.arange(160) % 8 // 2, a.classes))  # new-2 is torn apart
+    stability = compare([a, halves, a], [0, 1, 2])
+    results.run.write_json("stability.json", stability.as_json())
+    with opened(browser, write_report(read_results(results.run.path), QUIET)) as three:
+        assert "Comes out with\n2 of 3 seeds" in three.locator("#class-3").inner_text()
+        assert three.locator(".class-card .badge.unstable").count() == len(stability.unstable(2)) == 0
+    results.run.write_json("stability.json", compare([a, halves], [0, 1]).as_json())
+    with opened(browser, write_report(read_results(results.run.path), QUIET)) as two:
+        assert two.locator("#class-3 .badge.unstable").inner_text() == "Unstable"
+        assert two.locator("#class-2 .badge.unstable").count() == 0
+        panel = two.locator("#seeds").inner_text()
+        assert "The run was made with 2 seeds" in panel
+        assert "40 images; with 1 of 2 seeds" in panel
 
 
 def test_pictures_load_only_near_the_window(page):

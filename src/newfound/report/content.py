@@ -54,6 +54,7 @@ def page_content(
         ],
         "unseen": list(a.unseen),
         "count": count,
+        "stability": None if results.stability is None else results.stability.as_json(),
         "anchors": results.run.anchors(),
         "settings": _settings(results),
         "versions": results.versions,
@@ -74,6 +75,7 @@ def summary(
     parts = [
         _of_classes(results),
         _of_count(results, count),
+        "" if results.stability is None else results.stability.sentence(results.assignment),
         _of_labels(results, findings.labels),
         _of_confidence(results),
         _of_merges(findings.merges),

@@ -124,11 +124,20 @@ function className(id) {
   return once ? `${shown(once.name)} (dissolved)` : `class ${id}`;
 }
 
+const BADGES = { new: "New", known: "Known", aside: "Set aside", unstable: "Unstable" };
+
 function badge(kind) {
-  return el("span", {
-    class: `badge ${kind}`,
-    text: kind === "new" ? "New" : kind === "known" ? "Known" : "Set aside",
-  });
+  return el("span", { class: `badge ${kind}`, text: BADGES[kind] });
+}
+
+/** Of a class of the model, beside runs with other seeds, where there are any. */
+function stabilityOf(id) {
+  return content.stability?.classes[id] ?? null;
+}
+
+/** New, and with no other seed. */
+function isUnstable(id) {
+  return stabilityOf(id)?.found === 1 && classOf(id)?.kind === "new";
 }
 
 function classLink(id) {

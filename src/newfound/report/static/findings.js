@@ -1,4 +1,4 @@
-// What deserves a look: labels that look wrong, classes that may be one, nearly the same pictures.
+// What deserves a look: labels that look wrong, classes that may be one or hang on the seed, nearly the same pictures.
 
 const FIRST = 12; // findings of a kind before "show all"
 const unfolded = new Set(); // kinds whose findings are all shown
@@ -58,6 +58,7 @@ function renderFindings() {
     merges.filter((pair) => pair.classes.every((id) => classOf(id))),
     mergeFinding,
   );
+  if (content.stability) renderSeeds(content.stability);
   panel(
     "duplicates",
     "Nearly the same picture",
@@ -65,6 +66,31 @@ function renderFindings() {
     duplicates,
     duplicateFinding,
   );
+}
+
+/** Classes of this run that no other seed has, then those that only other seeds have. */
+function renderSeeds({ seeds, classes, elsewhere }) {
+  const own = classes.flatMap((c, id) => (isUnstable(id) ? [{ ...c, id }] : []));
+  byId("seeds").hidden = false;
+  panel(
+    "seeds",
+    "Classes that hang on the seed",
+    `The run was made with ${count(seeds.length, "seed")}. These new classes do not come out again with another one, or only there.`,
+    [...own, ...elsewhere],
+    (item) => seedFinding(item, seeds.length),
+  );
+}
+
+function seedFinding(item, seeds) {
+  const own = item.id !== undefined;
+  const list = own ? (members.get(item.id) ?? []) : item.images;
+  const name = own ? className(item.id) : `Seed ${item.seed}, no class of this run`;
+  const pairs = own && item.together !== null ? `; elsewhere ${percent(item.together)} of its pairs are together` : "";
+  return [
+    el("p", { class: "side-name" }, own ? classLink(item.id) : name, item.found === 1 ? badge("unstable") : null),
+    tileList(list.slice(0, 8), `seed-${own ? item.id : `${item.seed}-${list[0]}`}`, { label: name }),
+    el("p", { class: "reason", text: `${count(list.length, "image")}; with ${item.found} of ${seeds} seeds${pairs}.` }),
+  ];
 }
 
 function lone(i, list, key, note) {

@@ -188,6 +188,15 @@ function cardHead(c) {
         `(${percent(labels.kept / labels.given)})`,
       ),
     );
+  const stability = stabilityOf(c.id);
+  if (stability?.found)
+    facts.append(
+      fact(
+        "Comes out with",
+        `${stability.found} of ${count(content.stability.seeds.length, "seed")}`,
+        stability.together === null ? null : `(${percent(stability.together)} of pairs together)`,
+      ),
+    );
   if (nearestName(c.id) !== null) facts.append(fact("Nearest class", classLink(nearest)));
   const twins = twinsOf(c.id);
   return el(
@@ -198,6 +207,7 @@ function cardHead(c) {
       { class: "card-title" },
       el("h3", { id: `name-${c.id}`, text: className(c.id) }),
       badge(c.kind),
+      isUnstable(c.id) ? badge("unstable") : null,
       el("div", { class: "card-actions" }),
     ),
     facts,
