@@ -23,6 +23,8 @@ else:
 
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
+LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory
+MOST_EPOCHS = 1_000_000
 RHO = 0.05  # the paper's, "for all stages"
 # What has a meaning only where there are anchors, where a classifier is trained, where anything is trained
 OF_ANCHORS = ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors", "stage1")
@@ -192,7 +194,7 @@ class Settings:
                 f"--classes {self.classes} is too few: {n_known} classes are known already. "
                 "Count the known classes and those you expect to discover (at least 2 in all)."
             )
-        for name in ("epochs", "warmup_epochs", "batch_size", "image_size", "anchors_per_class", "alpha"):
+        for name in ("epochs", "warmup_epochs", "batch_size", "anchors_per_class", "alpha"):
             _require(name, getattr(self, name), 1 <= getattr(self, name) < math.inf, "at least 1")
         for name in ("learning_rate", "student_temperature", "teacher_temperature", "teacher_temperature_start",
                      "info_nce_temperature", "sup_con_temperature"):  # fmt: skip
@@ -203,7 +205,10 @@ class Settings:
             _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
         _require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
         _require("seed", self.seed, 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        _require("epochs", self.epochs, (self.epochs or 0) <= MOST_EPOCHS, f"at most {MOST_EPOCHS:,}")
+        check_image_size(self.image_size)
         _require("bank_views", self.bank_views, self.bank_views >= 2, "at least 2: a step compares two of them")
+        _require("bank_views", self.bank_views, self.bank_views <= MOST_VIEWS, f"at most {MOST_VIEWS}")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -244,6 +249,11 @@ def _require(name: str, value: object, holds: bool, what: str) -> None:
         raise UserError(f"--{name.replace('_', '-')} must be {what}; found {value}")
 
 
+def check_image_size(size: int) -> None:
+    """Raise if images of this side cannot be worked with."""
+    _require("image_size", size, 1 <= size <= LARGEST_IMAGE, f"between 1 and {LARGEST_IMAGE} pixels")
+
+
 def resolve_device(wanted: str) -> str:
     """The device that ``--device`` means on this machine."""
     import torch
@@ -251,7 +261,7 @@ def resolve_device(wanted: str) -> str:
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros(1, device=wanted)
+        torch.zeros(1, device=wanted).item()  # a device without memory gives none back
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {wanted} cannot be used here: {str(error).splitlines()[0]}") from error
     return wanted
