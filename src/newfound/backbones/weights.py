@@ -64,6 +64,8 @@ def load_weights(
         lines = [f"The weights in {source} do not fit this {type(module).__name__}."]
         lines += [f"  {what}: {_shorten(names)}" for what, names in complaints.items() if names]
         raise UserError("\n".join([*lines, *([hint] if hint else [])]))
+    if broken := sorted(name for name, tensor in state.items() if not tensor.isfinite().all()):
+        raise UserError(f"The weights in {source} are damaged: {_shorten(broken)} has numbers that are not finite.")
     state = {name: tensor.to(wanted[name].dtype) for name, tensor in state.items()}
     module.load_state_dict(state, assign=any(tensor.is_meta for tensor in wanted.values()))
 
