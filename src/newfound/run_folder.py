@@ -78,6 +78,10 @@ class RunFolder:
                 )
         elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
             raise UserError(f"{self.path} is there already and is not a newfound run. Choose another place with --out.")
+        else:
+            there = next(place for place in [self.path, *self.path.absolute().parents] if os.path.lexists(place))
+            if not there.is_dir():
+                raise UserError(f"the run folder {self.path} cannot be used: {there} is not a folder")
 
     @contextmanager
     def begun(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> Iterator[None]:
