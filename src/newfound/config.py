@@ -272,11 +272,20 @@ def to_toml(settings: Settings, **sections: dict[str, object]) -> str:
     return tomli_w.dumps({"settings": _plain(asdict(settings)), **{k: _plain(v) for k, v in sections.items()}})
 
 
+def read_toml(path: Path) -> tuple[Settings, dict[str, Any]]:
+    """The same as `from_toml`, from the file itself."""
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not readable as TOML: {error}") from error
+    return from_toml(text, path)
+
+
 def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
     """Read config.toml back: the settings, and the other sections as they are."""
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not TOML, or a number or a nesting beyond Python's limits
         raise UserError(f"{source} is not readable as TOML: {error}") from error
     values = content.pop("settings", None)
     names = {field.name for field in fields(Settings)}
@@ -284,6 +293,8 @@ def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
         raise UserError(f"{source} has no [settings] with a number of classes: it is not from a newfound run")
     if unknown := sorted(set(values) - names):
         raise UserError(f"{source} has settings this version does not know: {', '.join(unknown)}. Update newfound.")
+    if odd := sorted(name for name, section in content.items() if not isinstance(section, dict)):
+        raise UserError(f"{source} has {', '.join(odd)} outside of a section: it is not as a run writes it")
     hints = get_type_hints(Settings)
     for name, value in values.items():
         if not fits(value, hints[name]):
