@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,9 @@ def _read_pickle(path: Path) -> Any:
     # DINO's full checkpoints keep their command-line arguments beside the weights: plain data, no code.
     torch.serialization.add_safe_globals([argparse.Namespace])
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what PyTorch remarks about a file, the error says better
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise (_refused(path) if _contains_code(path, error) else _unreadable(path, error)) from error
 
