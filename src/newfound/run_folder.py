@@ -24,10 +24,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -335,7 +337,12 @@ class RunFolder:
 
     def read_array(self, name: str) -> NDArray[Any]:
         """An array of numbers; a ValueError if it is none. Nothing in the file is run, no size it claims believed."""
-        found = np.lib.format.open_memmap(self.path / name, mode="r")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of headers that only an old Python would write
+                found = np.lib.format.open_memmap(self.path / name, mode="r")
+        except (SyntaxError, TokenError, OverflowError, TypeError) as error:  # what NumPy raises for an odd header
+            raise ValueError(f"its header cannot be read: {error}") from error
         if found.dtype.kind != "f":
             raise ValueError(f"it holds {found.dtype} instead of numbers")
         return np.array(found)
