@@ -5,6 +5,7 @@ import pytest
 
 from browser import browser  # noqa: F401 - a fixture
 from doubles import mean_colour_backbone
+from hostile import newfound  # noqa: F401 - a fixture
 from newfound.report import write_report
 from newfound.screen import Screen
 from pictures import write_folder

@@ -1,7 +1,5 @@
 """The command as a person types it."""
 
-import csv
-import io
 import os
 import re
 import signal
@@ -11,7 +9,7 @@ import time
 
 import pytest
 
-from pictures import picture, write_folder
+from pictures import write_folder
 
 WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
 FAST = [*WITH_REPORT, "--no-report"]
@@ -51,23 +49,10 @@ def test_skipped_files_are_counted_on_screen(tmp_path):
     assert "1 files are not used" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["nowhere", "--classes", "4"], "there is no such folder"),
-        (["images", "--classes", "1"], "2 classes are known already"),
-        (["images", "--classes", "4", "--labels", "nowhere.csv"], "nowhere.csv"),
-        (["images", "--classes", "4", "--backbone", "resnet"], "unknown backbone 'resnet'"),
-        (["images", "--classes", "4", "--weights", "nowhere.pth"], "nowhere.pth"),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_not_a_traceback(tmp_path, args, message):
-    write_folder(tmp_path)
-    result = newfound("discover", *args, cwd=tmp_path)
+def test_a_mistake_is_one_sentence_and_not_a_traceback(tmp_path):
+    result = newfound("discover", "nowhere", "--classes", "4", cwd=tmp_path)
     assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-    assert result.stderr.startswith("newfound: ")
+    assert result.stderr == "newfound: nowhere: there is no such folder; give the folder that holds the images\n"
 
 
 def test_help_names_the_commands_and_settings(tmp_path):
@@ -125,39 +110,6 @@ def test_ctrl_c_while_it_reads(tmp_path):
     _, stderr = process.communicate()
     assert process.returncode == 130, stderr
     assert b"Traceback" not in stderr
-
-
-def test_odd_names_are_shown_and_do_no_harm(tmp_path):
-    images, truth = write_folder(tmp_path)
-    names = [b"caf\xe9.png", b"red\x1b[31m.png", b"new\nline.png", b"cr\r.png", b"[bold]markup.png", "😀.png".encode()]
-    for i, name in enumerate(names):
-        picture("yellow", 50 + i).save(tmp_path / "x.png")
-        os.rename(tmp_path / "x.png", os.path.join(os.fsencode(images), b"unlabelled", name))
-    result = newfound("discover", images, "--classes", 4, "--truth", truth, *WITH_REPORT, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "\x1b[31m" not in result.stdout
-    with open(tmp_path / "newfound-images" / "assignments.csv", "rb") as file:
-        content = file.read()
-    assert all(name.replace(b'"', b'""') in content for name in names)
-    text = content.decode("utf-8", "surrogateescape")
-    assert len(list(csv.reader(io.StringIO(text, newline="")))) == 1 + 24 + len(names)
-
-
-def test_a_missing_truth_is_an_error_before_the_work(tmp_path):
-    images, _ = write_folder(tmp_path)
-    result = newfound("discover", images, "--classes", 4, "--truth", "nowhere.csv", *FAST, cwd=tmp_path)
-    assert result.returncode == 2
-    assert "there is no such file" in result.stderr
-    assert not (tmp_path / "newfound-images").exists()
-
-
-def test_a_wrong_truth_is_an_error_before_the_work(tmp_path):
-    images, _ = write_folder(tmp_path)
-    (tmp_path / "other.csv").write_text("file,label\nnowhere.png,cat\n")
-    result = newfound("discover", images, "--classes", 4, "--truth", "other.csv", *FAST, cwd=tmp_path)
-    assert result.returncode == 2
-    assert "names none of the 18 unlabelled images" in result.stderr
-    assert not (tmp_path / "newfound-images").exists()
 
 
 def test_demo_runs_and_shows_itself_again(tmp_path):

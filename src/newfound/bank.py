@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
-from newfound.atomic import write_atomically
+from newfound.atomic import load_json, write_atomically
 from newfound.backbones import Backbone
 from newfound.backbones.embeddings import WHOLE, draw_view_pair
 from newfound.distributed import from_first, is_first, processes, share, wait_for_all
@@ -252,7 +252,7 @@ def _is_whole(index: Path, digests: list[str], recipe: Recipe) -> bool:
 
 def _listed_images(index: Path) -> list[str]:
     try:
-        return [str(digest) for digest in json.loads(index.read_text())["images"]]
+        return [str(digest) for digest in load_json(index)["images"]]
     except (ValueError, KeyError, TypeError):  # not what we wrote
         return []
 

@@ -23,6 +23,8 @@ else:
 
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
+LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory
+MOST_EPOCHS = 1_000_000
 RHO = 0.05  # the paper's, "for all stages"
 # What has a meaning only where there are anchors, where a classifier is trained, where anything is trained
 OF_ANCHORS = ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors", "stage1")
@@ -192,7 +194,7 @@ class Settings:
                 f"--classes {self.classes} is too few: {n_known} classes are known already. "
                 "Count the known classes and those you expect to discover (at least 2 in all)."
             )
-        for name in ("epochs", "warmup_epochs", "batch_size", "image_size", "anchors_per_class", "alpha"):
+        for name in ("epochs", "warmup_epochs", "batch_size", "anchors_per_class", "alpha"):
             _require(name, getattr(self, name), 1 <= getattr(self, name) < math.inf, "at least 1")
         for name in ("learning_rate", "student_temperature", "teacher_temperature", "teacher_temperature_start",
                      "info_nce_temperature", "sup_con_temperature"):  # fmt: skip
@@ -203,7 +205,10 @@ class Settings:
             _require(name, getattr(self, name), 0 <= getattr(self, name) <= 1, "between 0 and 1")
         _require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
         _require("seed", self.seed, 0 <= self.seed < 2**32, "between 0 and 4294967295")
+        _require("epochs", self.epochs, (self.epochs or 0) <= MOST_EPOCHS, f"at most {MOST_EPOCHS:,}")
+        check_image_size(self.image_size)
         _require("bank_views", self.bank_views, self.bank_views >= 2, "at least 2: a step compares two of them")
+        _require("bank_views", self.bank_views, self.bank_views <= MOST_VIEWS, f"at most {MOST_VIEWS}")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -244,6 +249,11 @@ def _require(name: str, value: object, holds: bool, what: str) -> None:
         raise UserError(f"--{name.replace('_', '-')} must be {what}; found {value}")
 
 
+def check_image_size(size: int) -> None:
+    """Raise if images of this side cannot be worked with."""
+    _require("image_size", size, 1 <= size <= LARGEST_IMAGE, f"between 1 and {LARGEST_IMAGE} pixels")
+
+
 def resolve_device(wanted: str) -> str:
     """The device that ``--device`` means on this machine."""
     import torch
@@ -251,7 +261,7 @@ def resolve_device(wanted: str) -> str:
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros(1, device=wanted)
+        torch.zeros(1, device=wanted).item()  # a device without memory gives none back
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {wanted} cannot be used here: {str(error).splitlines()[0]}") from error
     return wanted
@@ -262,11 +272,20 @@ def to_toml(settings: Settings, **sections: dict[str, object]) -> str:
     return tomli_w.dumps({"settings": _plain(asdict(settings)), **{k: _plain(v) for k, v in sections.items()}})
 
 
+def read_toml(path: Path) -> tuple[Settings, dict[str, Any]]:
+    """The same as `from_toml`, from the file itself."""
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not readable as TOML: {error}") from error
+    return from_toml(text, path)
+
+
 def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
     """Read config.toml back: the settings, and the other sections as they are."""
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not TOML, or a number or a nesting beyond Python's limits
         raise UserError(f"{source} is not readable as TOML: {error}") from error
     values = content.pop("settings", None)
     names = {field.name for field in fields(Settings)}
@@ -274,6 +293,8 @@ def from_toml(text: str, source: Path) -> tuple[Settings, dict[str, Any]]:
         raise UserError(f"{source} has no [settings] with a number of classes: it is not from a newfound run")
     if unknown := sorted(set(values) - names):
         raise UserError(f"{source} has settings this version does not know: {', '.join(unknown)}. Update newfound.")
+    if odd := sorted(name for name, section in content.items() if not isinstance(section, dict)):
+        raise UserError(f"{source} has {', '.join(odd)} outside of a section: it is not as a run writes it")
     hints = get_type_hints(Settings)
     for name, value in values.items():
         if not fits(value, hints[name]):

@@ -26,7 +26,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from newfound.assign import NONE_OF_THESE, new_names
-from newfound.atomic import write_atomically
+from newfound.atomic import load_json, write_atomically
 from newfound.errors import UserError
 from newfound.results import Results
 
@@ -82,10 +82,10 @@ class Reviewed:
             "rename": self._rename, "merge": self._merge, "split": self._split, "move": self._move,
             "dismiss": self._dismiss, "judge": self._judge,
         }  # fmt: skip
-        action = actions.get(decision.get("action", ""))
-        if action is None:
-            raise Refused(f"there is no action {decision.get('action')!r}; there are: {', '.join(actions)}")
-        action(decision, numbers)
+        wanted = decision.get("action")
+        if not isinstance(wanted, str) or wanted not in actions:
+            raise Refused(f"there is no action {wanted!r}; there are: {', '.join(actions)}")
+        actions[wanted](decision, numbers)
 
     def members(self, number: int) -> NDArray[np.int64]:
         """The images of a class, in the order of the files."""
@@ -366,11 +366,11 @@ class DecisionLog:
         if not self.path.exists():
             return 0, [], []
         try:
-            content = json.loads(self.path.read_text("utf-8"))
+            content = load_json(self.path)
             version, digest = content["version"], content["results"]
             decisions, undone = [dict(d) for d in content["decisions"]], [dict(d) for d in content["undone"]]
             revision = int(content["revision"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise UserError(f"{self.path} cannot be read: {error!r}. Move it away to begin again.") from error
         if version != VERSION:
             raise UserError(f"{self.path} is of version {version}; this newfound knows {VERSION}. Update newfound.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import warnings
@@ -160,7 +161,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         rows = self._validated(X, reset=True, ensure_min_samples=2)
         targets, known = _encoded(np.full(len(rows), -1) if y is None else y)
         check_consistent_length(rows, targets)
-        source = Embeddings(check_array(rows, dtype=np.float32, allow_nd=True, copy=True, input_name="X"))
+        with np.errstate(over="ignore"):  # what is too large is an error
+            source = Embeddings(check_array(rows, dtype=np.float32, allow_nd=True, copy=True, input_name="X"))
         screen, run = Screen(quiet=not self.verbose), _Memory()
         with _value_errors(), torch.random.fork_rng(devices=[]):
             settings = self._settings()
@@ -361,7 +363,9 @@ def _encoded(y: ArrayLike) -> tuple[NDArray[np.int64], NDArray[Any]]:
         named = _of_one_type(values[labelled].tolist())
     if len(named):
         assert_all_finite(named, input_name="y")
-        check_classification_targets(named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of many classes: here they may have one label each
+            check_classification_targets(named)
     known, numbers = np.unique(named, return_inverse=True)
     targets = np.full(len(values), -1, dtype=np.int64)
     targets[labelled] = numbers
@@ -393,8 +397,12 @@ def _new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
     """
     if known.dtype.kind == "U":
         return np.array(new_names(tuple(known.tolist()), count))
-    first = max([0, *(int(label) + 1 for label in known)])  # Python's integers: an unsigned one has no -1
-    return np.arange(first, first + count)
+    kind = known.dtype if known.dtype == np.uint64 else np.dtype(np.int64)  # together they would become floats
+    taken = {int(label) for label in known}  # Python's integers: an unsigned one has no -1
+    first = max([-1, *taken]) + 1
+    if first + count - 1 > np.iinfo(kind).max:  # there is no room above
+        return np.array(list(itertools.islice((k for k in itertools.count() if k not in taken), count)), dtype=kind)
+    return np.arange(first, first + count, dtype=kind)
 
 
 @contextmanager

@@ -397,7 +397,7 @@ def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> s
 
 
 def _labels_of_folders(scan: _Scan) -> _Given:
-    classes = {name for name in scan.top_folders if name.lower() not in UNLABELLED_FOLDERS}
+    classes = {name for name in scan.top_folders if name.strip().lower() not in UNLABELLED_FOLDERS}
     top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
     label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
     unused = [name for name in sorted(scan.files) if name.lower() in LABEL_FILE_NAMES]

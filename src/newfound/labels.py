@@ -7,6 +7,7 @@ import io
 import json
 import os
 import posixpath
+import stat
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -138,6 +139,8 @@ def _label_shown(row: LabelRow) -> str:
 
 def _read_text(path: Path) -> str:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, for ever
+            raise UserError(f"{path}: the labels file cannot be read: this is not a file of text")
         content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such labels file") from None
@@ -248,6 +251,8 @@ def _json_row(number: int, item: dict[str, Any]) -> LabelRow:
     if isinstance(label, bool) or not isinstance(label, str | int | None):
         raise ValueError(f"has a label that is neither text, a whole number nor null: {label!r:.60}")
     text = "" if label is None else str(label).strip()
+    if len(text) > csv.field_size_limit():
+        raise ValueError(f"has a label of {len(text):,} characters, more than a table can hold")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:  # JSON can spell half a character, which no result file could hold

@@ -6,7 +6,6 @@ farther away than that of almost any labelled image is unlike all that was seen;
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from newfound.assign import Assignment
+from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
-from newfound.config import Settings, resolve_device
+from newfound.backbones.weights import fingerprint
+from newfound.config import LARGEST_IMAGE, Settings, resolve_device
 from newfound.errors import UserError
 from newfound.heads import CosineClassifier, NearestCentre
-from newfound.run_folder import RunFolder, load_tensors
+from newfound.run_folder import ANEW, RunFolder, load_tensors
 from newfound.train import Trained
 
 REFERENCES = 5000  # at most: 13 MB of EfficientNet's features
@@ -88,6 +89,7 @@ def write_model(
             "temperature": settings.student_temperature,
             "class_names": assignment.class_names,
             "known_classes": assignment.n_known,
+            "fingerprint": fingerprint(tensors),
             **mark,
         },
     )
@@ -118,10 +120,16 @@ def load_model(run: Path | str, *, weights: Path | None = None, device: str = "a
     """The model of a finished run; nothing but its two files is needed, and the backbone's weights."""
     path = Path(run)
     told, tensors = _description(path), load_tensors(path / "model.safetensors")[0]
+    if "fingerprint" in told and told["fingerprint"] != fingerprint(tensors):  # earlier versions wrote none
+        raise UserError(
+            f"{path / 'model.safetensors'} is damaged, or of another run than the model.json beside it: its numbers "
+            f"are not those that were written. {ANEW}"
+        )
     try:
+        _check_description(told)
         return _assembled(path, told, tensors, weights, device)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path}: model.json and model.safetensors do not fit each other ({error})") from error
+        raise UserError(f"{path}: model.json and model.safetensors do not fit each other ({error}). {ANEW}") from error
 
 
 def _assembled(
@@ -155,6 +163,20 @@ def _assembled(
     )
 
 
+def _check_description(told: dict[str, Any]) -> None:
+    """What would not fail by itself, or not soon."""
+    names = told["class_names"]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"class_names are {names}")
+    for name, low, high in (
+        ("known_classes", 0, len(names)),
+        ("image_size", 1, LARGEST_IMAGE),
+        ("temperature", 1e-6, 1e6),
+    ):
+        if not low <= told[name] <= high:
+            raise ValueError(f"{name} is {told[name]}")
+
+
 def _classifier(kind: str, weight: Tensor) -> CosineClassifier | NearestCentre:
     if kind == "nearest centre":
         return NearestCentre(weight)
@@ -170,9 +192,9 @@ def _description(path: Path) -> dict[str, Any]:
         if not (path / name).is_file():
             raise UserError(f"{path} has no {name}: there is no finished newfound run in it")
     try:
-        told = json.loads((path / "model.json").read_text("utf-8"))
+        told = load_json(path / "model.json")
     except ValueError as error:
-        raise UserError(f"{path / 'model.json'} is damaged: {error}") from error
+        raise UserError(f"{path / 'model.json'} is damaged: {error}. {ANEW}") from error
     if not isinstance(told, dict):
-        raise UserError(f"{path / 'model.json'} is not as a run writes it")
+        raise UserError(f"{path / 'model.json'} is not as a run writes it. {ANEW}")
     return told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.assign import NONE_OF_THESE, yes_or_no
-from newfound.atomic import write_csv
+from newfound.atomic import load_json, write_csv
 from newfound.bank import run_trunk
 from newfound.decisions import VERSION, digest_of
 from newfound.decode import Unreadable, open_image
@@ -181,7 +180,7 @@ def decided_names(run: Path, model: Model) -> list[str | None]:
     if not path.is_file():
         return list(model.class_names)
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = load_json(path)
         names, version, digest = content["class_names"], content["version"], content["results"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read: {error!r}. Move it away to label without it.") from error

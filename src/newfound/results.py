@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from newfound.assign import Assignment
-from newfound.config import Settings, from_toml
+from newfound.atomic import load_json
+from newfound.config import Settings, read_toml
 from newfound.errors import UserError
-from newfound.run_folder import RunFolder
+from newfound.run_folder import ANEW, RunFolder
 from newfound.stability import FILE as STABILITY
 from newfound.stability import Stability
 
@@ -37,8 +37,7 @@ class Results:
 
     @cached_property
     def _config(self) -> tuple[Settings, dict[str, Any]]:
-        path = self.run.path / "config.toml"
-        return from_toml(path.read_text("utf-8"), path)
+        return read_toml(self.run.path / "config.toml")
 
     @property
     def settings(self) -> Settings:
@@ -69,11 +68,13 @@ class Results:
         """N×d, length 1."""
         path = self.run.path / "embeddings.npy"
         try:
-            found = np.load(path)  # never a pickle
-        except (ValueError, EOFError) as error:
-            raise UserError(f"{path} is damaged: {error}") from error
-        if found.ndim != 2 or len(found) != len(self):
-            raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images")
+            found = self.run.read_array(path.name)
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}. {ANEW}") from error
+        if found.ndim != 2 or not found.shape[1]:
+            raise UserError(f"{path} has the shape {found.shape}, not a row of numbers for each image. {ANEW}")
+        if len(found) != len(self):
+            raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images. {ANEW}")
         return np.asarray(found, dtype=np.float32)
 
     @cached_property
@@ -102,8 +103,10 @@ def read_results(path: Path | str) -> Results:
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))
-    except (KeyError, ValueError, IndexError, csv.Error) as error:
-        raise UserError(f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r})") from error
+    except (KeyError, TypeError, ValueError, IndexError, csv.Error) as error:
+        raise UserError(
+            f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r}). {ANEW}"
+        ) from error
 
 
 def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[str, str]]) -> Results:
@@ -122,23 +125,28 @@ def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[st
         is_anchor=_array(images, "is_anchor", "true".__eq__, np.bool_),
     )
     given = _array(images, "given_label", lambda name: index[name] if name else -1, np.int64)
-    return Results(run, tuple(row["file"] for row in images), given, assignment, "oracle" in images[0])
+    files = tuple(row["file"] for row in images)
+    if strange := [file for file in files if file.startswith("/") or ".." in file.split("/")]:
+        raise ValueError(f"{strange[0]} is not below the images")
+    if len(set(files)) < len(files) or len(index) < len(names):
+        raise ValueError("a file or a class is named twice")
+    return Results(run, files, given, assignment, "oracle" in images[0])
 
 
 def _array(rows: list[dict[str, str]], column: str, convert: Any, kind: Any) -> NDArray[Any]:
     return np.array([convert(row[column]) for row in rows], dtype=kind)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A file of the run, None where it has none."""
+def read_json(path: Path, *numbers: str) -> dict[str, Any] | None:
+    """A file of the run with at least these numbers in it, None where it has none."""
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = load_json(path)
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not as a run writes it")
+        raise UserError(f"{path} is damaged: {error}. Delete it to go on without it.") from error
+    if not isinstance(content, dict) or not all(isinstance(content.get(name), int | float) for name in numbers):
+        raise UserError(f"{path} is not as a run writes it. Delete it to go on without it.")
     return content
 
 

@@ -7,11 +7,11 @@ class that "cat" has become, in whichever round that was.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from newfound.atomic import load_json
 from newfound.config import Settings
 from newfound.decisions import Reviewed
 from newfound.errors import UserError
@@ -52,7 +52,7 @@ def labels_then(results: Results) -> Path | None:
     """The labels file of an earlier run."""
     if (told := results.data.get("labels")) is None:
         return None
-    if not Path(told).is_file():
+    if not isinstance(told, str) or not Path(told).is_file():
         raise UserError(f"the labels of {results.run.path} were in {told}, which is gone. Give them with --labels.")
     return Path(told)
 
@@ -104,7 +104,10 @@ def _read(run: Path) -> dict[str, Any]:
     if not path.is_file():
         return {"renamed": {}, "cleared": []}
     try:
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return {"renamed": dict(content["renamed"]), "cleared": list(content["cleared"])}
+        content: dict[str, Any] = load_json(path)
+        renamed, cleared = dict(content["renamed"]), list(content["cleared"])
+        if not all(isinstance(name, str) for name in [*renamed.values(), *cleared]):
+            raise TypeError("what is not text")
+        return {"renamed": renamed, "cleared": cleared}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not as newfound writes it ({error!r})") from error

@@ -26,10 +26,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,7 @@ from safetensors.torch import save
 from torch import nn
 
 from newfound.atomic import write_atomically, write_csv
-from newfound.config import Settings, from_toml, to_toml
+from newfound.config import Settings, read_toml, to_toml
 from newfound.distributed import asked_of_first, done_by_first, is_first
 from newfound.errors import UserError
 
@@ -51,6 +53,9 @@ FINGERPRINTED = {  # sections of config.toml
     "backbone": "the backbone's weights",
     "oracle": "the true labels, which an oracle run learns from,",
 }
+
+
+ANEW = "newfound discover --resume writes it anew."
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,10 @@ class RunFolder:
                 )
         elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
             raise UserError(f"{self.path} is there already and is not a newfound run. Choose another place with --out.")
+        else:
+            there = next(place for place in [self.path, *self.path.absolute().parents] if os.path.lexists(place))
+            if not there.is_dir():
+                raise UserError(f"the run folder {self.path} cannot be used: {there} is not a folder")
 
     @contextmanager
     def begun(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> Iterator[None]:
@@ -121,7 +130,7 @@ class RunFolder:
         """Raise if a run is here that was begun with other settings, or of which something else has changed."""
         if not self._config.exists():
             return
-        earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
+        earlier, sections = read_toml(self._config)
         if earlier.preset is None:  # every run of this version has decided on one
             raise UserError(f"{self.path} was begun by an earlier version of newfound. Begin anew with another --out.")
         changed = [
@@ -154,7 +163,7 @@ class RunFolder:
         if found is None:
             return None
         checkpoint, tensors = found
-        _load_weights(model, tensors)
+        _load_weights(model, tensors, self._checkpoint(stage))
         for name, parameter in model.named_parameters():
             if f"momentum.{name}" in tensors:
                 momentum = tensors[f"momentum.{name}"].to(parameter.device)
@@ -168,14 +177,17 @@ class RunFolder:
             self._forget(stage, 0)
             return None
         tensors, metadata = load_tensors(path)
-        checkpoint = Checkpoint(labels=tensors["labels"].numpy(), **json.loads(metadata["state"]))
+        if "labels" not in tensors:
+            raise _damaged(path, "it has no labels")
+        checkpoint = Checkpoint(labels=tensors["labels"].numpy(), **_state_in(path, metadata))
         self._forget(stage, checkpoint.epoch)
         return checkpoint, tensors
 
     def load_model(self, model: nn.Module) -> None:
         """The weights of the last stage, as far as it has come."""
         stage = 2 if self._checkpoint(2).exists() else 1
-        _load_weights(model, load_tensors(self._checkpoint(stage))[0])
+        path = self._checkpoint(stage)
+        _load_weights(model, load_tensors(path)[0], path)
 
     @asked_of_first
     def epochs_done(self, stage: int) -> int:
@@ -185,7 +197,7 @@ class RunFolder:
     @asked_of_first
     def settings(self) -> Settings:
         """What the run was begun with."""
-        return from_toml(self._config.read_text("utf-8"), self._config)[0]
+        return read_toml(self._config)[0]
 
     @asked_of_first
     def classes_of(self, stage1: Path | None) -> int:
@@ -199,8 +211,8 @@ class RunFolder:
         return earlier.settings().classes
 
     def _state(self, stage: int) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(_load_metadata(self._checkpoint(stage))["state"])
-        return content
+        path = self._checkpoint(stage)
+        return _state_in(path, _load_metadata(path))
 
     @done_by_first
     def save_epoch(
@@ -231,7 +243,7 @@ class RunFolder:
     def check_serves(self, settings: Settings, fingerprints: dict[str, str]) -> Settings:
         """The settings of this run, if its first training has ended and can serve a run of ``settings``; else raise."""
         self.check_has_stage1()
-        earlier, sections = from_toml(self._config.read_text("utf-8"), self._config)
+        earlier, sections = read_toml(self._config)
         differ = [
             f"{name} {getattr(earlier, name)} there, {getattr(settings, name)} here"
             for name in ("classes", "backbone", "grad_from_block", "image_size")
@@ -290,7 +302,8 @@ class RunFolder:
         path = self.path / name
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")]
+        lines = path.read_text("utf-8", errors="replace").split("\n")
+        return [_entry(path, number, line) for number, line in enumerate(lines, start=1) if line.endswith("}")]
 
     def _append(self, name: str, entry: dict[str, Any]) -> None:
         with open(self.path / name, "a", encoding="utf-8") as file:
@@ -326,6 +339,18 @@ class RunFolder:
         with write_atomically(self.path / name, "wb") as file:
             np.save(file, array)
 
+    def read_array(self, name: str) -> NDArray[Any]:
+        """An array of numbers; a ValueError if it is none. Nothing in the file is run, no size it claims believed."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of headers that only an old Python would write
+                found = np.lib.format.open_memmap(self.path / name, mode="r")
+        except (SyntaxError, TokenError, OverflowError, TypeError) as error:  # what NumPy raises for an odd header
+            raise ValueError(f"its header cannot be read: {error}") from error
+        if found.dtype.kind != "f":
+            raise ValueError(f"it holds {found.dtype} instead of numbers")
+        return np.array(found)
+
     @done_by_first
     def write_tensors(self, name: str, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
         _save_tensors(self.path / name, tensors, metadata)
@@ -344,14 +369,42 @@ def load_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 - not a dict
 
 
-def _load_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    model.load_state_dict({name[len("model.") :]: t for name, t in tensors.items() if name.startswith("model.")})
+def _load_weights(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path) -> None:
+    try:
+        model.load_state_dict({name[len("model.") :]: t for name, t in tensors.items() if name.startswith("model.")})
+    except RuntimeError as error:
+        raise _damaged(path, "its tensors are not those of this model") from error
+
+
+def _state_in(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """All of a checkpoint but its labels."""
+    try:
+        state: dict[str, Any] = json.loads(metadata["state"])
+        Checkpoint(labels=np.empty(0, np.int64), **state)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(path, "it does not say where the training stands") from error
+    return state
+
+
+def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
+    """A line of a log."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        if isinstance(entry["stage"], int) and isinstance(entry["epoch"], int):
+            return entry
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise UserError(f"{path}: line {number} is not as a run writes it. Remove that line.")
 
 
 def _load_metadata(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, framework="pt") as file:
-            return dict(file.metadata())
+            return dict(file.metadata() or {})
     except SafetensorError as error:
-        what = "Delete it to train from the start." if path.parent.name == "checkpoint" else "Make the run again."
-        raise UserError(f"{path} is damaged ({error}). {what}") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> UserError:
+    what = "Delete it to train from the start." if path.parent.name == "checkpoint" else ANEW
+    return UserError(f"{path} is damaged ({why}). {what}")

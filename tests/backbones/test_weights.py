@@ -114,7 +114,6 @@ def test_a_file_without_named_tensors_is_refused(tmp_path, content):
         read_state_dict(tmp_path / "w.pth")
 
 
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("protocol", [None, 2, 4])
 def test_code_in_a_file_is_refused_and_not_run(tmp_path, protocol):
     path, made = tmp_path / "w.pth", tmp_path / "made"
@@ -136,7 +135,6 @@ def test_code_in_a_text_pickle_is_not_run_either(tmp_path):
     assert not made.exists()
 
 
-@pytest.mark.filterwarnings("ignore:'torch.load' received:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_torchscript_is_refused(tmp_path):
     torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)).save(tmp_path / "w.pt")

@@ -12,6 +12,7 @@ from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, 
 from newfound.backbones.embeddings import AdapterTail
 from newfound.backbones.vit import VIT_SPECS, load_vit
 from newfound.backbones.weights import fingerprint
+from newfound.config import check_image_size
 from newfound.errors import UserError
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -38,10 +39,12 @@ def load_backbone(
     name: str, *, image_size: int | None = None, weights: Path | None = None, grad_from_block: int = 11
 ) -> Backbone:
     """A backbone by name, with its published weights or those of a local file."""
+    image_size = 224 if image_size is None else image_size
+    check_image_size(image_size)
     if name == "efficientnet_lite0":
-        return _efficientnet(image_size or 224, weights)
+        return _efficientnet(image_size, weights)
     if name in VIT_SPECS:
-        return _vit(name, image_size or 224, weights, grad_from_block)
+        return _vit(name, image_size, weights, grad_from_block)
     raise UserError(f"unknown backbone {name!r}; there are: {', '.join(BACKBONES)}")
 
 

@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ def load_weights(
         lines = [f"The weights in {source} do not fit this {type(module).__name__}."]
         lines += [f"  {what}: {_shorten(names)}" for what, names in complaints.items() if names]
         raise UserError("\n".join([*lines, *([hint] if hint else [])]))
+    if broken := sorted(name for name, tensor in state.items() if not tensor.isfinite().all()):
+        raise UserError(f"The weights in {source} are damaged: {_shorten(broken)} has numbers that are not finite.")
     state = {name: tensor.to(wanted[name].dtype) for name, tensor in state.items()}
     module.load_state_dict(state, assign=any(tensor.is_meta for tensor in wanted.values()))
 
@@ -124,7 +127,9 @@ def _read_pickle(path: Path) -> Any:
     # DINO's full checkpoints keep their command-line arguments beside the weights: plain data, no code.
     torch.serialization.add_safe_globals([argparse.Namespace])
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what PyTorch remarks about a file, the error says better
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise (_refused(path) if _contains_code(path, error) else _unreadable(path, error)) from error
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from newfound.decisions import initial_state
+from newfound.errors import UserError
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.neighbours import Floats
 from newfound.results import Results, read_json
@@ -28,7 +29,8 @@ def page_content(
 ) -> dict[str, Any]:
     """Everything but the pictures; ``places`` is the map, N×2."""
     a, run = results.assignment, results.run.path
-    count, metrics = read_json(run / "class_count.json"), read_json(run / "metrics.json")
+    count = read_json(run / "class_count.json", "low", "best", "high")
+    metrics = read_json(run / "metrics.json", "all")
     return {
         "title": _name(results.data.get("folder", "")) or "images",
         "live": live,
@@ -186,7 +188,10 @@ def _lines(path: Path) -> int:
     if not path.is_file():
         return 0
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return max(0, sum(1 for _ in csv.reader(file)) - 1)
+        try:
+            return max(0, sum(1 for _ in csv.reader(file)) - 1)
+        except csv.Error as error:
+            raise UserError(f"{path} is damaged: {error}. Delete it to go on without it.") from error
 
 
 def _name(folder: str) -> str:

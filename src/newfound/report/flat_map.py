@@ -22,8 +22,8 @@ def map_of(run: RunFolder, embeddings: NDArray[np.floating]) -> Floats:
     path, source = run.path / "map.npy", run.path / "embeddings.npy"
     if path.is_file() and (not source.is_file() or path.stat().st_mtime_ns >= source.stat().st_mtime_ns):
         try:
-            places = np.load(path)
-        except (ValueError, OSError, EOFError):
+            places = run.read_array(path.name)
+        except (ValueError, OSError):
             places = np.empty(0)
         if places.shape == (len(embeddings), 2) and np.isfinite(places).all():
             return np.asarray(places, dtype=np.float32)
