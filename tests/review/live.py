@@ -17,7 +17,7 @@ import uvicorn
 
 from newfound.decisions import DecisionLog
 from newfound.results import Results
-from newfound.review import listening, pages_content
+from newfound.review import SERVING, listening, pages_content
 from newfound.review.server import create_app
 from newfound.screen import Screen
 
@@ -103,10 +103,12 @@ def in_thread(results: Results):
     address = Server(listener.getsockname()[1], "a-token")
     content, thumbnails = pages_content(results, Screen(quiet=True))
     app = create_app(DecisionLog(results), content, thumbnails, token=address.token, port=address.port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(app, **SERVING))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    yield address
-    server.should_exit = True
-    thread.join()
-    listener.close()
+    try:
+        yield address
+    finally:  # or a test that fails would never end
+        server.should_exit = True
+        thread.join()
+        listener.close()
