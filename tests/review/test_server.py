@@ -98,6 +98,8 @@ def test_decisions_of_strangers_are_refused(served, headers, status):
         b'{"action": "judge", "images": [160], "verdict": 1, "revision": 0}',
         b'{"action": "judge", "images": [-1], "verdict": 1, "revision": 0}',
         b'{"action": "judge", "images": ["a"], "verdict": 1, "revision": 0}',
+        b'{"action": "judge", "images": [0], "verdict": true, "revision": 0}',
+        b'{"action": "judge", "images": [0], "verdict": 1.0, "revision": 0}',
         b'{"action": "move", "images": [], "to": 0, "revision": 0}', b'{"action": "split", "revision": 0}',
         b"[" * 5000,
     ],
