@@ -97,12 +97,13 @@ def live(run: Path):
 
 
 @contextmanager
-def in_thread(results: Results):
-    """The same application in a thread."""
+def in_thread(results: Results, thumbnails: dict[int, bytes] | None = None):
+    """The same application in a thread; with these pictures instead of the report's."""
     listener = listening(0)
     address = Server(listener.getsockname()[1], "a-token")
-    content, thumbnails = pages_content(results, Screen(quiet=True))
-    app = create_app(DecisionLog(results), content, thumbnails, token=address.token, port=address.port)
+    content, made = pages_content(results, Screen(quiet=True))
+    pictures = made if thumbnails is None else thumbnails
+    app = create_app(DecisionLog(results), content, pictures, token=address.token, port=address.port)
     server = uvicorn.Server(uvicorn.Config(app, **SERVING))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig  # older releases have none, and take the argument all the same
 
 LARGEST_BODY = 4_000_000  # bytes: all of 100,000 images fit in one decision
+LONGEST_PLACE = 100  # characters of a field's name that a refusal repeats
 LARGE = 1600  # pixels of the longer side of a picture in large
 COOKIE = "newfound-review-{port}"  # several reviews may be open at once
 UNFRAMED = "frame-ancestors 'none'"
@@ -160,7 +161,8 @@ def create_app(
     @app.exception_handler(RequestValidationError)
     async def nonsense(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]  # without what was sent: not all of that is JSON
-        return Answer({"detail": f"{'.'.join(map(str, first['loc']))}: {first['msg']}"}, 422)
+        where = ".".join(map(str, first["loc"]))[:LONGEST_PLACE]
+        return Answer({"detail": f"{where}: {first['msg']}"}, 422)
 
     @app.exception_handler(Exception)
     async def mishap(_: Request, error: Exception) -> Response:  # what went wrong is printed where newfound runs
