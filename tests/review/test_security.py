@@ -16,6 +16,7 @@ from PIL import Image
 
 from newfound.cli import Review
 from newfound.decisions import DecisionLog
+from newfound.errors import UserError
 from newfound.review import listening, review, server
 from newfound.screen import Screen
 from report.runs import small_run, write_run
@@ -77,6 +78,8 @@ def test_it_listens_to_this_machine_alone(results):
         for other in other_addresses():
             with pytest.raises(OSError, match="refused"):
                 socket.create_connection((other, process.port), timeout=5).close()
+        with pytest.raises(UserError, match="another run or review is at work"):  # and there is one at a time
+            review(results.run.path, open_browser=None, screen=Screen(quiet=True))
     assert set(Review.__dataclass_fields__) == {"run_folder", "port", "browser"}
 
 

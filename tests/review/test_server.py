@@ -192,11 +192,6 @@ def test_a_disk_that_is_full_is_told(results):
         assert server.decide(action="dismiss", **{"class": 2}, revision=0)[0] == 200
 
 
-def test_one_review_at_a_time(results):
-    with live(results.run.path), pytest.raises(UserError, match="another run or review is at work"):
-        review(results.run.path, open_browser=None, screen=Screen(quiet=True))
-
-
 def test_a_port_that_is_taken(results, served):
     with pytest.raises(UserError, match=f"--port {served.port} cannot be used"):
         review(results.run.path, port=served.port, open_browser=None, screen=Screen(quiet=True))
