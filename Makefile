@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test torture bench lint format clean
+.PHONY: demo test torture bench lint format audit clean
 
 demo: .venv/installed
 	$(BIN)/newfound demo
@@ -26,6 +26,19 @@ lint: .venv/installed-dev
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Published weaknesses of the pinned packages, asked of pypi.org; from an environment that is thrown away.
+# --strict: a package that the index does not know of would otherwise count as having none.
+audit:
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && \
+	$(PYTHON) -m venv "$$place/env" && \
+	{ "$$place/env/bin/python" -m pip install --quiet --disable-pip-version-check pip-audit || \
+	  { echo "make audit: pip-audit cannot be installed, nothing was checked" >&2; exit 2; }; } && \
+	{ "$$place/env/bin/pip-audit" --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off \
+	    --output "$$place/found" && cat "$$place/found" && echo "make audit: no published weakness"; } || \
+	{ status=$$?; test $$status = 2 && exit 2; \
+	  test -s "$$place/found" && cat "$$place/found" && echo "make audit: update what is named above" >&2 && exit 1; \
+	  echo "make audit: not every package could be asked about (is there a network?): this says nothing about them" >&2; exit 2; }
 
 clean:
 	rm -rf .venv newfound-demo

@@ -17,7 +17,7 @@ import uvicorn
 
 from newfound.decisions import DecisionLog
 from newfound.results import Results
-from newfound.review import listening, pages_content
+from newfound.review import SERVING, listening, pages_content
 from newfound.review.server import create_app
 from newfound.screen import Screen
 
@@ -97,16 +97,19 @@ def live(run: Path):
 
 
 @contextmanager
-def in_thread(results: Results):
-    """The same application in a thread."""
+def in_thread(results: Results, thumbnails: dict[int, bytes] | None = None):
+    """The same application in a thread; with these pictures instead of the report's."""
     listener = listening(0)
     address = Server(listener.getsockname()[1], "a-token")
-    content, thumbnails = pages_content(results, Screen(quiet=True))
-    app = create_app(DecisionLog(results), content, thumbnails, token=address.token, port=address.port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    content, made = pages_content(results, Screen(quiet=True))
+    pictures = made if thumbnails is None else thumbnails
+    app = create_app(DecisionLog(results), content, pictures, token=address.token, port=address.port)
+    server = uvicorn.Server(uvicorn.Config(app, **SERVING))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    yield address
-    server.should_exit = True
-    thread.join()
-    listener.close()
+    try:
+        yield address
+    finally:  # or a test that fails would never end
+        server.should_exit = True
+        thread.join()
+        listener.close()

@@ -10,7 +10,7 @@ from browser import expect, opened
 from newfound.decisions import reviewed_of
 from newfound.report import write_report
 from newfound.screen import Screen
-from report.runs import small_run
+from report.runs import small_run, write_run
 from review.live import in_thread, live
 
 NEW1, NEW2 = 2, 3
@@ -86,6 +86,31 @@ def test_rename_merge_split_undo_reload(page, results, server):
     assert [d["action"] for d in json.loads((results.run.path / "decisions.json").read_text())["decisions"]] == [
         "rename", "merge", "split",
     ]  # fmt: skip
+
+
+def test_names_that_mean_harm_do_nothing(browser, tmp_path):
+    """Of classes, of files, and given by hand: `opened` fails on any dialog, error, blocked script or other request."""
+    evil = ("</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "javascript:alert(1)")
+    files = [f"{evil[i % 3].replace('/', '∕')} {i}.png" for i in range(12)]
+    results = write_run(tmp_path, files, [i % 3 for i in range(12)], evil, 1)
+    with in_thread(results) as running, opened(browser, running.address) as page:
+        for number, name in enumerate(evil):
+            expect(title(page, number)).to_have_text(name)
+        card(page, 1).get_by_role("button", name="Rename").click()
+        answer(page, "Rename", name="<svg/onload=alert(1)>{{7*7}}'\"")
+        expect(title(page, 1)).to_have_text("<svg/onload=alert(1)>{{7*7}}'\"")
+        card(page, 1).get_by_role("button", name="Merge…").click()
+        expect(page.locator("#ask")).to_contain_text("<svg/onload=alert(1)>")
+        page.keyboard.press("Escape")
+        card(page, 0).locator(".tile").first.click()
+        expect(page.locator("#detail")).to_contain_text("<script>alert(1)")
+        page.keyboard.press("Escape")
+        page.locator("#search").fill("onerror")
+        expect(page.locator("#found")).to_contain_text("4 file names with “onerror”")
+        assert page.evaluate("() => document.scripts.length") == 3
+        assert (
+            page.evaluate("() => document.querySelectorAll('svg[onload], [onerror], a[href^=javascript]').length") == 0
+        )
 
 
 def test_nothing_is_lost_when_the_server_is_killed_between_two_decisions(browser, results):

@@ -98,6 +98,8 @@ def test_decisions_of_strangers_are_refused(served, headers, status):
         b'{"action": "judge", "images": [160], "verdict": 1, "revision": 0}',
         b'{"action": "judge", "images": [-1], "verdict": 1, "revision": 0}',
         b'{"action": "judge", "images": ["a"], "verdict": 1, "revision": 0}',
+        b'{"action": "judge", "images": [0], "verdict": true, "revision": 0}',
+        b'{"action": "judge", "images": [0], "verdict": 1.0, "revision": 0}',
         b'{"action": "move", "images": [], "to": 0, "revision": 0}', b'{"action": "split", "revision": 0}',
         b"[" * 5000,
     ],
@@ -188,11 +190,6 @@ def test_a_disk_that_is_full_is_told(results):
         assert "decisions.json cannot be written" in answer["detail"]
         (results.run.path / "decisions.json.tmp").rmdir()
         assert server.decide(action="dismiss", **{"class": 2}, revision=0)[0] == 200
-
-
-def test_one_review_at_a_time(results):
-    with live(results.run.path), pytest.raises(UserError, match="another run or review is at work"):
-        review(results.run.path, open_browser=None, screen=Screen(quiet=True))
 
 
 def test_a_port_that_is_taken(results, served):

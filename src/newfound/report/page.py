@@ -31,8 +31,7 @@ def render_page(
     styles: Sequence[str] = (),
 ) -> str:
     """The HTML of ``content``; ``scripts`` and ``styles`` are texts that come after the page's own."""
-    script = _one_script([static(name) for name in SCRIPTS], scripts)
-    style = "\n".join([static("page.css"), *styles])
+    script, style = assembled(scripts, styles)
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(static("page.html"))
     return template.render(
         title=shown(str(content["title"])),
@@ -42,6 +41,11 @@ def render_page(
         content=_Verbatim(json_for_html(content)),
         thumbnails=_Verbatim(_thumbnails(thumbnails, len(content["images"]["file"]))),
     )
+
+
+def assembled(scripts: Sequence[str] = (), styles: Sequence[str] = ()) -> tuple[str, str]:
+    """The page's one script and one style sheet, those given behind its own."""
+    return _one_script([static(name) for name in SCRIPTS], scripts), "\n".join([static("page.css"), *styles])
 
 
 def read_page(path: Path) -> tuple[dict[str, Any], dict[int, bytes]]:

@@ -25,6 +25,7 @@ from newfound.review.server import create_app
 from newfound.screen import Screen
 
 HOST = "127.0.0.1"
+SERVING: dict[str, Any] = {"log_level": "warning", "lifespan": "off", "server_header": False, "ws": "none"}
 
 
 def review(
@@ -43,7 +44,7 @@ def review(
         screen.say("Decisions are saved as you make them. Ctrl-C ends it.")
         if open_browser is not None:  # in a thread: some browsers take over the terminal until they are closed
             threading.Thread(target=open_browser, args=(address,), daemon=True).start()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", server_header=False))
+        server = uvicorn.Server(uvicorn.Config(app, **SERVING))
         try:
             with suppress(KeyboardInterrupt):  # how a review ends
                 server.run(sockets=[listener])

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
+import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -21,23 +22,32 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from newfound.decisions import Decision, DecisionLog, Outdated, Refused, halves
 from newfound.decode import Unreadable, open_image
-from newfound.report.page import render_page
+from newfound.report.page import assembled, policy, render_page
 from newfound.report.thumbnails import MEDIA_TYPE, thumbnail
 from newfound.results import Results
 from newfound.review.static import script, style
 
+if TYPE_CHECKING:
+    from fastapi.telemetry import TelemetryConfig  # older releases have none, and take the argument all the same
+
 LARGEST_BODY = 4_000_000  # bytes: all of 100,000 images fit in one decision
+LONGEST_PLACE = 100  # characters of a field's name that a refusal repeats
 LARGE = 1600  # pixels of the longer side of a picture in large
 COOKIE = "newfound-review-{port}"  # several reviews may be open at once
+UNFRAMED = "frame-ancestors 'none'"
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Content-Security-Policy": "frame-ancestors 'none'",  # the page itself has a stricter one inside
+    "Content-Security-Policy": f"default-src 'none'; {UNFRAMED}",  # the page has one of its own
     "Cache-Control": "no-store",
 }
+# FastAPI records requests wherever OpenTelemetry is set up in this process or by its environment: here never
+NO_TELEMETRY: TelemetryConfig = {
+    "tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
+}  # fmt: skip
 
 Number = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 Next = Callable[[Request], Awaitable[Response]]
@@ -60,21 +70,89 @@ class Wish(Step):
     into: Number | None = None
     images: list[Number] | None = None
     to: Number | None = None
-    verdict: Literal[-1, 0, 1] | None = None
+    verdict: Annotated[int, Field(ge=-1, le=1, strict=True)] | None = None  # a Literal would take true for 1
+
+
+# What is answered; these describe, and tests compare
+
+
+class ClassNow(BaseModel):
+    """A class as it stands."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: int
+    name: str
+    kind: Literal["known", "new"]
+
+
+class State(BaseModel):
+    """All that decisions change; class_of, given and verdict have an entry per image."""
+
+    model_config = ConfigDict(extra="forbid")
+    revision: int
+    classes: list[ClassNow]
+    class_of: list[int]
+    given: list[int]
+    verdict: list[Literal[-1, 0, 1]]
+    undo: str | None
+    redo: str | None
+
+
+class Revision(BaseModel):
+    """How many changes there have been."""
+
+    model_config = ConfigDict(extra="forbid")
+    revision: int
+
+
+class Refusal(BaseModel):
+    """Why not, for a person to read."""
+
+    model_config = ConfigDict(extra="forbid")
+    detail: str
+
+
+class Conflict(Refusal):
+    """The state that a decision came too late for."""
+
+    state: State
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII: a folder name that is not UTF-8, and so a class name, can only be said in escapes."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (403, 421, 500)}
+OF_PICTURES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {MEDIA_TYPE: {}, "image/jpeg": {}}, "description": "A picture"},
+    **{status: {"model": Refusal} for status in (404, 422)},
+}
+OF_CHANGES: dict[int | str, dict[str, Any]] = {
+    200: {"model": State},
+    409: {"model": Conflict},
+    **{status: {"model": Refusal} for status in (400, 411, 413, 415, 422, 507)},
+}
 
 
 def create_app(
     log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, bytes], *, token: str, port: int
 ) -> FastAPI:
     """The application; ``content`` and ``thumbnails`` are those of the report."""
-    app = FastAPI(title="newfound review", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="newfound review", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
+        responses=REFUSALS, telemetry=NO_TELEMETRY,
+    )  # fmt: skip
     deciding = threading.Lock()  # one decision at a time
     mark = hashlib.sha256(token.encode()).hexdigest()[:12]  # of this review, in the addresses of pictures
+    pages_policy = f"{policy(*assembled([script()], [style()]), live=True)}; {UNFRAMED}"
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
         if (reason := _refusal(request, token, port)) is not None:
-            return JSONResponse({"detail": reason[1]}, reason[0], headers=HEADERS)
+            return Answer({"detail": reason[1]}, reason[0], headers=HEADERS)
         response = await call_next(request)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
@@ -83,58 +161,67 @@ def create_app(
     @app.exception_handler(RequestValidationError)
     async def nonsense(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]  # without what was sent: not all of that is JSON
-        return JSONResponse({"detail": f"{'.'.join(map(str, first['loc']))}: {first['msg']}"}, 422)
+        where = ".".join(map(str, first["loc"]))[:LONGEST_PLACE]
+        return Answer({"detail": f"{where}: {first['msg']}"}, 422)
 
-    @app.get("/")
+    @app.exception_handler(Exception)
+    async def mishap(_: Request, error: Exception) -> Response:  # what went wrong is printed where newfound runs
+        return Answer({"detail": "newfound made a mistake; its terminal says more"}, 500, headers=HEADERS)
+
+    @app.get("/", response_class=HTMLResponse)
     def page() -> Response:
-        live = {**content, "live": mark, "state": state()}
+        live = {**content, "live": mark, "state": state_now()}
         response = HTMLResponse(render_page(live, {}, scripts=[script()], styles=[style()]))
+        response.headers["Content-Security-Policy"] = pages_policy
         response.set_cookie(COOKIE.format(port=port), token, httponly=True, samesite="strict")
         return response
 
-    @app.get("/thumbnails/{number}")
+    @app.get("/thumbnails/{number}", response_class=Response, responses=OF_PICTURES)
     def small(number: int) -> Response:
         picture = thumbnails.get(number)
         if picture is None and (path := _inside(log.results, number)) is not None:
             picture = thumbnail(path)
         return _picture(picture, MEDIA_TYPE)
 
-    @app.get("/images/{number}")
+    @app.get("/images/{number}", response_class=Response, responses=OF_PICTURES)
     def large(number: int) -> Response:
         path = _inside(log.results, number)
         picture = None if path is None else _large(path)
         return small(number) if picture is None else _picture(picture, "image/jpeg")
 
-    @app.get("/api/state")
-    def state() -> dict[str, Any]:
+    def state_now() -> dict[str, Any]:
         with deciding:
             return log.state()
 
-    @app.get("/api/revision")
-    def revision() -> dict[str, int]:
-        return {"revision": log.revision}
+    @app.get("/api/state", responses={200: {"model": State}})
+    def state() -> Response:
+        return Answer(state_now())
+
+    @app.get("/api/revision", responses={200: {"model": Revision}})
+    def revision() -> Response:
+        return Answer({"revision": log.revision})
 
     def changed(change: Callable[[], None]) -> Response:
         with deciding:
             try:
                 change()
             except Outdated as error:
-                return JSONResponse({"detail": str(error), "state": log.state()}, 409)
+                return Answer({"detail": str(error), "state": log.state()}, 409)
             except Refused as error:
-                return JSONResponse({"detail": str(error)}, 422)
+                return Answer({"detail": str(error)}, 422)
             except OSError as error:
-                return JSONResponse({"detail": f"{log.path.name} cannot be written: {error.strerror}"}, 507)
-            return JSONResponse(log.state())
+                return Answer({"detail": f"{log.path.name} cannot be written: {error.strerror}"}, 507)
+            return Answer(log.state())
 
-    @app.post("/api/decisions")
+    @app.post("/api/decisions", responses=OF_CHANGES)
     def decide(wish: Wish) -> Response:
         return changed(lambda: log.decide(_decision(log, wish), wish.revision))
 
-    @app.post("/api/undo")
+    @app.post("/api/undo", responses=OF_CHANGES)
     def undo(step: Step) -> Response:
         return changed(lambda: log.undo(step.revision))
 
-    @app.post("/api/redo")
+    @app.post("/api/redo", responses=OF_CHANGES)
     def redo(step: Step) -> Response:
         return changed(lambda: log.redo(step.revision))
 
@@ -167,7 +254,7 @@ def _refused_body(request: Request) -> tuple[int, str] | None:
     if not request.headers.get("content-type", "").startswith("application/json"):
         return 415, "a decision is JSON"
     length = request.headers.get("content-length", "")
-    if not length.isdecimal():
+    if not length.isdecimal() or "transfer-encoding" in request.headers:  # which would go before any length
         return 411, "a decision has to say how long it is"
     return (413, f"a decision has at most {LARGEST_BODY:,} bytes") if int(length) > LARGEST_BODY else None
 
