@@ -27,8 +27,6 @@ from newfound.heads import Projector
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 PATIENCE = 120.0  # seconds
-newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
-Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,8 @@ def killed() -> None:
 
 
 def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], log: Path) -> None:
+    newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
+    Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
     folder = folder.resolve()
     os.chdir(folder)
     for name, number in (("said", 1), ("complained", 2)):

@@ -391,7 +391,7 @@ def test_seeds_go_on_where_they_stopped(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("seeds", "settings", "message"), [
     (0, {}, "--seeds must be 1 or more"),
-    (2, {"seed": 2**32 - 1}, "no seed above 4294967295"),
+    (2, {"seed": 2**32 - 1}, "goes beyond 4294967295"),
     (2, {"stage1": Path("other")}, "--seeds does not go with --stage1"),
 ])  # fmt: skip
 def test_seeds_that_make_no_sense(tmp_path, seeds, settings, message):

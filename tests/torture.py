@@ -39,6 +39,7 @@ DECISIONS: tuple[dict[str, object], ...] = (
 )
 PHASES = (  # of what a run does, by the file that changes
     (r"bank/", "building the bank"),
+    (r"run/(seeds|stability)", "the run with another seed"),
     (r"run/(checkpoint/stage1|log)", "training"),
     (r"run/anchors", "choosing anchors"),
     (r"run/checkpoint/stage2", "training with anchors"),
@@ -63,12 +64,12 @@ class Blow:
 class Trial:
     """A folder of its own with images, in which commands run."""
 
-    def __init__(self, place: Path, name: str, sample: Path) -> None:
-        self.folder, self.log = place / name, place / f"{name}-log"
+    def __init__(self, place: Path, name: str, sample: Path, words: list[str]) -> None:
+        self.words, self.folder, self.log = words, place / name, place / f"{name}-log"
         shutil.copytree(sample, self.folder, dirs_exist_ok=True)
 
-    def run(self, words: Sequence[str] = DISCOVER, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
-        return run(list(words), self.folder, log=self.log, at=at, then=then)
+    def run(self, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
+        return run(self.words, self.folder, log=self.log, at=at, then=then)
 
     def ends_like(self, reference: dict[str, bytes]) -> str:
         """Go on to the end, and compare; what differs."""
@@ -114,8 +115,8 @@ def clear_sentence(ended: Ended, *words: str) -> str:
 class Torture:
     """All blows, on a run small enough to be made hundreds of times."""
 
-    def __init__(self, place: Path, seed: int = 0) -> None:
-        self.place, self.random = place, random.Random(seed)
+    def __init__(self, place: Path, words: list[str] = DISCOVER, seed: int = 0) -> None:
+        self.place, self.words, self.random = place, words, random.Random(seed)
         self.sample = place / "sample"
         write_folder(self.sample)
         self.trials = 0
@@ -128,7 +129,7 @@ class Torture:
 
     def trial(self) -> Trial:
         self.trials += 1
-        return Trial(self.place, f"trial-{self.trials}", self.sample)
+        return Trial(self.place, f"trial-{self.trials}", self.sample, self.words)
 
     def points(self, most: int | None, of: Sequence[str] | None = None) -> list[int]:
         """Numbers of changes: all, or some from the first to the last."""
@@ -151,7 +152,7 @@ class Torture:
         while kills > 0:
             trial, blows = self.trial(), []
             for _ in range(min(kills, self.random.randint(1, 5))):
-                ended = killed_after(self.random.uniform(0, self.seconds), DISCOVER, trial.folder, log=trial.log)
+                ended = killed_after(self.random.uniform(0, self.seconds), self.words, trial.folder, log=trial.log)
                 if ended.status == -signal.SIGKILL:
                     during = phase(ended.changes[-1]) if ended.changes else "reading images"
                     blows.append(f"{during}, at any moment")
@@ -309,8 +310,9 @@ def decisions_of(trial: Trial) -> list[object]:
 # As a program
 
 
-def blows(torture: Torture, much: bool) -> Iterator[Blow]:
+def blows(place: Path, much: bool) -> Iterator[Blow]:
     """Everything there is, or a part that takes about a minute."""
+    torture = Torture(place / "one")
     yield from torture.killed_at_changes(None if much else 5)
     yield from torture.killed_at_moments(60 if much else 2)
     yield from torture.killed_in_review(None if much else 2)
@@ -319,6 +321,8 @@ def blows(torture: Torture, much: bool) -> Iterator[Blow]:
     if can_mount():
         yield from torture.disk_full(None if much else 2)
         yield from torture.read_only(20 if much else 1)
+    if much:
+        yield from Torture(place / "two", [*DISCOVER, "--seeds", "2"]).killed_at_changes(30)
 
 
 def can_mount() -> bool:
@@ -352,8 +356,7 @@ def main() -> int:
     own_mounts()
     started, found = time.monotonic(), []
     with tempfile.TemporaryDirectory() as place:
-        torture = Torture(Path(place))
-        for blow in blows(torture, told.much):
+        for blow in blows(Path(place), told.much):
             found.append(blow)
             print(f"{len(found):4d}  {blow.what}, {blow.during}: {blow.wrong or 'nothing lost'}", flush=True)
     text = table(found, time.monotonic() - started)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from newfound.assign import Assignment, assign, classes_in_use, write_assignment
+from newfound.assign import NONE_OF_THESE, Assignment, assign, classes_in_use, write_assignment
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.bank import default_bank_folder, open_bank
@@ -109,8 +109,10 @@ def discover(
 
 
 def _check_seeds(settings: Settings, seeds: int) -> None:
-    if not 1 <= seeds <= 2**32 - settings.seed:
-        raise UserError(f"--seeds must be 1 or more, and no seed above 4294967295; found {seeds}")
+    if seeds < 1:
+        raise UserError(f"--seeds must be 1 or more; found {seeds}")
+    if seeds > 1 and settings.seed + seeds > 2**32:
+        raise UserError(f"--seeds {seeds} from --seed {settings.seed} on goes beyond 4294967295, the largest one")
     if seeds > 1 and settings.stage1 is not None:
         raise UserError("--seeds does not go with --stage1: the first training would be the same for all of them")
 
@@ -181,6 +183,8 @@ def discover_table(
     screen: Screen,
 ) -> Discovery:
     """The same for images that have been looked through already; where labels came from is only written down."""
+    if odd := [name for name in table.class_names if name.casefold() == NONE_OF_THESE]:
+        raise UserError(f"a class cannot be called {odd[0]!r}: that is what images unlike any class are called")
     settings, count = _with_classes(settings, table, run, referee, screen)
     settings = _decided(settings, table, referee, screen)
     backbone = backbone_of(settings)
