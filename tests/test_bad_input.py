@@ -223,7 +223,7 @@ SETUPS = [
     Case("fewer classes than known", args=classes(1), refused="--classes 1 is too few: 2 classes are known already"),
     Case("more classes than images", args=classes(25), refused="--classes 25 is too many: there are only 24 images"),
     Case("as many classes as images", only(red=2, unlabelled=6), classes(8), says="written to"),
-    Case("a class named like none", only(red=2, **{"None of these": 2}), classes(4), refused="cannot be called 'None of"),
+    Case("a class of none", only(red=2, **{"None of these": 2}), classes(4), refused="cannot be called 'None of"),
     Case("negative classes", args=classes(-3), refused="--classes"),
     Case("nothing labelled", only(unlabelled=12), classes(3), says="12 images are in"),
     Case("everything labelled", only(red=6, green=6), classes(3), says="0 to sort"),
