@@ -38,7 +38,7 @@ DECISIONS: tuple[dict[str, object], ...] = (
     {"action": "rename", "class": 2, "name": "sea"},
 )
 PHASES = (  # of what a run does, by the file that changes
-    (r"bank/", "building the bank"),
+    (r"bank", "building the bank"),
     (r"run/(seeds|stability)", "the run with another seed"),
     (r"run/(checkpoint/stage1|log)", "training"),
     (r"run/anchors", "choosing anchors"),
@@ -46,7 +46,8 @@ PHASES = (  # of what a run does, by the file that changes
     (r"run/(map|report)", "the report"),
     (r"run/decisions", "saving a decision"),
     (r"run/(config|skipped|checkpoint)", "making the run folder"),
-    (r"run/", "writing results"),
+    (r"run/.", "writing results"),
+    (r"run", "making the run folder"),
 )
 DISK = "size=100m"
 WAITED = 60.0  # seconds for a server to come up
