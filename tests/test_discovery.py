@@ -149,10 +149,10 @@ def test_the_oracle_is_named_in_every_file(folder, tmp_path):
     settings = Settings(4, **FAST, oracle_clean_anchors=True)
     with pytest.raises(UserError, match="--oracle-clean-anchors needs --truth"):
         discover(folder[0], settings, out=tmp_path / "run")
-    found = discover(folder[0], settings, out=tmp_path / "run", truth=folder[1])
+    found = discover(folder[0], settings, out=tmp_path / "run", truth=folder[1], seeds=2)
     for name in ("assignments.csv", "classes.csv"):
         assert all(row["oracle"] == "true" for row in rows(found.run / name))
-    for name in ("metrics.json", "model.json"):
+    for name in ("metrics.json", "model.json", "stability.json"):
         assert "oracle" in json.loads((found.run / name).read_text())
     for name in ("anchors.jsonl", "log.jsonl"):
         assert all("oracle" in line for line in lines_of(found.run / name))

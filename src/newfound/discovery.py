@@ -134,9 +134,10 @@ def _with_other_seeds(found: Discovery, start: _Start, seeds: int, screen: Scree
 
 
 def _write_stability(runs: Sequence[Discovery], seeds: Sequence[int]) -> None:
-    own = runs[0].results.run
-    with own.held():
-        own.write_json(STABILITY, compare([run.results.assignment for run in runs], seeds).as_json())
+    own = runs[0].results
+    content = compare([run.results.assignment for run in runs], seeds).as_json()
+    with own.run.held():
+        own.run.write_json(STABILITY, {"oracle": ORACLE, **content} if own.oracle else content)
 
 
 def _write_report(found: Discovery, screen: Screen) -> None:
