@@ -367,7 +367,7 @@ def test_other_seeds_are_runs_of_their_own(folder, tmp_path):
     assert written["seeds"] == [0, 1, 2]
     others = [read_results(found.run / "seeds" / name).assignment for name in ("1", "2")]
     assert found.results.stability == compare([found.results.assignment, *others], [0, 1, 2])
-    assert "With 3 seeds" in " ".join(read_page(found.run / "report.html")[0]["summary"])
+    assert read_page(found.run / "report.html")[0]["stability"]["seeds"] == [0, 1, 2]
 
 
 def test_seeds_go_on_where_they_stopped(folder, tmp_path, monkeypatch):

@@ -106,8 +106,9 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half
 
-    out = ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume"))
-    assert out.count("going on after epoch") == out.count("Discovered classes") == 1
+    out = ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume", "--seeds", "2"))
+    assert out.count("going on after epoch") == out.count("Discovered classes") == out.count("seed 1, 2 of 2") == 1
+    assert json.loads((tmp_path / "two" / "stability.json").read_text())["seeds"] == [0, 1]
     assert (tmp_path / "two" / "report.html").exists()
     assert_same_run(tmp_path / "two", alone.run)
 

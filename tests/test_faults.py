@@ -3,20 +3,24 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("faults")  # one worker: what is tested is made once
 TORTURE = Path(__file__).with_name("torture.py")
-WHAT = ["killed", "image deleted", "image changed", "clock back", "disk full", "folder read-only"]
+WHAT = ["killed", "review killed", "image deleted", "image changed", "clock back", "disk full", "folder read-only"]
 
 
 @pytest.fixture(scope="module")
 def blows(tmp_path_factory):
     told = tmp_path_factory.mktemp("torture") / "blows.json"
     ended = subprocess.run(
-        [sys.executable, str(TORTURE), "--json", str(told)], capture_output=True, text=True, check=False
+        [sys.executable, str(TORTURE), "--json", str(told)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=420,
     )
     assert told.exists(), ended.stderr
     return json.loads(told.read_text())
@@ -31,7 +35,7 @@ def test_nothing_is_lost(blows, what):
     assert [blow for blow in of_this if blow["wrong"]] == []
 
 
-def test_kills_come_in_training_and_review(blows):
-    during = Counter(blow["during"] for blow in blows if blow["what"] == "killed")
-    assert during["saving a decision"] + during["the report"] + during["making the run folder"] > 0
+def test_kills_come_in_different_places(blows):
+    during = {blow["during"] for blow in blows if blow["what"] == "killed"}
+    assert len(during) > 2
     assert any("training" in name for name in during)

@@ -50,10 +50,10 @@ def test_a_run_killed_at_its_very_beginning_begins_again(tmp_path, leftover):
 
 def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
     begin(tmp_path, resolved())
-    for name in ("decisions.json.tmp", "checkpoint/stage1.safetensors.tmp", "mine.tmp"):
+    for name in ("decisions.json.tmp", "checkpoint/stage1.safetensors.tmp", "mine.tmp", "predictions.csv.tmp"):
         (tmp_path / name).write_text("half a")
     with RunFolder(tmp_path).held():
-        assert sorted(path.name for path in tmp_path.rglob("*.tmp")) == ["mine.tmp"]
+        assert sorted(path.name for path in tmp_path.rglob("*.tmp")) == ["mine.tmp", "predictions.csv.tmp"]
 
 
 def test_resuming_with_other_settings_data_or_weights_is_refused(tmp_path):

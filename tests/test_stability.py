@@ -94,6 +94,11 @@ def test_a_class_that_only_other_seeds_have_is_told_once():
     assert [(entry.seed, entry.images, entry.found) for entry in found.elsewhere] == [(1, [8, 7, 3], 2)]  # surest first
 
 
+def test_without_new_classes_there_is_nothing_to_say():
+    run = assignment([0, 0, 1, 1], n_known=2)
+    assert compare([run, run], [0, 1]).sentence(run) == ""
+
+
 def test_a_class_of_one_image_and_an_empty_one():
     found = compare([assignment([0, 0, 1], n_known=3, size=3)] * 2, [0, 1])
     assert [(entry.together, entry.found) for entry in found.classes] == [(1.0, 2), (None, 2), (None, 0)]
@@ -101,5 +106,5 @@ def test_a_class_of_one_image_and_an_empty_one():
 
 def test_it_survives_json():
     found = compare([assignment([0, 0, 1, 1]), assignment([0, 1, 1, 1])], [0, 1])
-    assert Stability.from_json(found.as_json()) == found
+    assert Stability.from_json(found.as_json(), images=4) == found
     assert replace(found, seeds=[5, 6]) != found

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = sorted((ROOT / "src" / "newfound").rglob("*.py"))
+OF_A_GPU = re.compile(r"nvidia-|cuda-|triton")  # what builds of torch for GPUs bring along
 
 
 def pins() -> dict[str, str]:
@@ -46,7 +47,11 @@ def installed() -> tuple[dict[str, str], list[tuple[str, Requirement]]]:
     while waiting:
         who, requirement, extra = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name == "newfound" or (requirement.marker and not requirement.marker.evaluate({"extra": extra})):
+        if (
+            name == "newfound"
+            or OF_A_GPU.match(name)
+            or (requirement.marker and not requirement.marker.evaluate({"extra": extra}))
+        ):
             continue
         asked.append((who, requirement))
         for wanted in {"", *requirement.extras}:

@@ -176,7 +176,7 @@ class Torture:
             kept = len(decisions_of(trial))
             wrong = "" if answered <= kept <= answered + 1 else f"{answered} decisions were answered, {kept} are there"
             reviewed(trial, kept)
-            yield Blow("killed", phase(ended.changes[-1]), wrong or differences(trial.files(), reference))
+            yield Blow("review killed", phase(ended.changes[-1]), wrong or differences(trial.files(), reference))
             trial.remove()
 
     def disk_full(self, most: int | None = None) -> Iterator[Blow]:

@@ -40,10 +40,14 @@ def write_atomically(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number that JSON has")
+
+
 def load_json(path: Path) -> Any:
     """What a JSON file holds; a ValueError says why it cannot be read."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"), parse_constant=_no_number)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 

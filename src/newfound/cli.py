@@ -449,8 +449,8 @@ def show_classes(found: Discovery, screen: Screen) -> None:
         grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", *seeds, Text(examples))
     if new:
         screen.table(grid)
-    if stability is not None:
-        screen.say(stability.sentence(a))
+    if stability is not None and (sentence := stability.sentence(a)):
+        screen.say(sentence)
     in_known = int(sizes[: a.n_known].sum())
     screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
 

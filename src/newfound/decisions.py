@@ -12,12 +12,10 @@ classes.csv, those that decisions add go on from there; images are called by the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from newfound.assign import NONE_OF_THESE, new_names
 from newfound.atomic import load_json, write_atomically
 from newfound.errors import UserError
-from newfound.results import Results
+from newfound.results import Results, digest_of
 
 VERSION = 1
 LONGEST_NAME = 200
@@ -291,11 +289,6 @@ def halves(reviewed: Reviewed, number: int, seed: int = 0) -> list[str]:
         second = KMeans(2, n_init=10, random_state=seed).fit_predict(embeddings) == 1
     leaving = members[second] if second.sum() * 2 <= len(members) else members[~second]
     return [reviewed.results.files[i] for i in leaving]
-
-
-def digest_of(run: Path) -> str:
-    """Of the results that decisions are about."""
-    return hashlib.sha256((run / "assignments.csv").read_bytes()).hexdigest()
 
 
 class DecisionLog:

@@ -33,7 +33,7 @@ from newfound.methods.simgcd import SimGCD
 from newfound.model import write_model
 from newfound.predict import Labelled, predict
 from newfound.report import write_report
-from newfound.results import Results, read_json, read_results
+from newfound.results import Results, digest_of, read_json, read_results
 from newfound.rounds import Origin, labels_then, next_out, next_round
 from newfound.run_folder import RunFolder
 from newfound.screen import Screen
@@ -102,7 +102,8 @@ def discover(
     found = discover_table(start.table, start.settings, start.run, referee=start.referee, origin=start.origin,
                            screen=screen)  # fmt: skip
     if seeds > 1:
-        _with_other_seeds(found, start, seeds, screen)
+        with start.run.held():
+            _with_other_seeds(found, start, seeds, screen)
     if report:
         from_first(lambda: _write_report(found, screen))
     return found
@@ -121,11 +122,12 @@ def _with_other_seeds(found: Discovery, start: _Start, seeds: int, screen: Scree
     """Make the same run with the seeds that follow, below the run's folder, and write down what comes out again."""
     classes = start.run.classes_of(None)
     numbers = range(start.settings.seed, start.settings.seed + seeds)
+    folders = [RunFolder(start.run.path / "seeds" / str(seed)) for seed in numbers[1:]]
     each, runs = start.run.training_seconds(), [found]
-    for seed in numbers[1:]:
-        left = timedelta(seconds=round(each * (seeds - len(runs))))
-        screen.say(f"seed {seed}, {len(runs) + 1} of {seeds}; about {left} of training left")
-        run = RunFolder(start.run.path / "seeds" / str(seed))
+    for seed, run in zip(numbers[1:], folders, strict=True):
+        left = each * sum(not (folder.path / "assignments.csv").exists() for folder in folders[len(runs) - 1 :])
+        about = f"; about {timedelta(seconds=round(left))} of training left" if left else ""
+        screen.say(f"seed {seed}, {len(runs) + 1} of {seeds}{about}")
         run.check_place(resume=True)
         settings = replace(start.settings, seed=seed, classes=classes)
         runs.append(discover_table(start.table, settings, run, referee=start.referee, origin=start.origin,
@@ -135,9 +137,8 @@ def _with_other_seeds(found: Discovery, start: _Start, seeds: int, screen: Scree
 
 def _write_stability(runs: Sequence[Discovery], seeds: Sequence[int]) -> None:
     own = runs[0].results
-    content = compare([run.results.assignment for run in runs], seeds).as_json()
-    with own.run.held():
-        own.run.write_json(STABILITY, {"oracle": ORACLE, **content} if own.oracle else content)
+    content = {"results": digest_of(own.run.path), **compare([r.results.assignment for r in runs], seeds).as_json()}
+    own.run.write_json(STABILITY, {"oracle": ORACLE, **content} if own.oracle else content)
 
 
 def _write_report(found: Discovery, screen: Screen) -> None:

@@ -15,11 +15,12 @@ from torch import Tensor
 from newfound.assign import NONE_OF_THESE, yes_or_no
 from newfound.atomic import load_json, write_csv
 from newfound.bank import run_trunk
-from newfound.decisions import VERSION, digest_of
+from newfound.decisions import VERSION
 from newfound.decode import Unreadable, open_image
 from newfound.errors import UserError
 from newfound.images import Skipped, find_files, why_not
 from newfound.model import Model, load_model
+from newfound.results import digest_of
 from newfound.screen import Screen
 from newfound.threads import one_thread_each, prefetched
 from newfound.views import resized_side, views_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from newfound.run_folder import ANEW, RunFolder
 from newfound.stability import FILE as STABILITY
 from newfound.stability import Stability
 
+WITHOUT = "Delete it to go on without it."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
 
 
@@ -81,15 +83,18 @@ class Results:
     def stability(self) -> Stability | None:
         """Beside runs with other seeds, where there are any."""
         path = self.run.path / STABILITY
-        if (content := read_json(path)) is None:
+        content = read_json(path)
+        if content is None or content.get("results") != digest_of(self.run.path):  # of other results
             return None
         try:
-            found = Stability.from_json(content)
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is not as a run writes it ({error!r})") from error
-        if len(found.classes) != len(self.assignment.class_names):
-            raise UserError(f"{path} is of another run: it has {len(found.classes)} classes")
-        return found
+            return Stability.from_json(content, len(self))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is not as a run writes it ({error!r}). {WITHOUT}") from error
+
+
+def digest_of(run: Path) -> str:
+    """Of the results that decisions, and comparisons with other seeds, are about."""
+    return hashlib.sha256((run / "assignments.csv").read_bytes()).hexdigest()
 
 
 def read_results(path: Path | str) -> Results:
@@ -144,9 +149,9 @@ def read_json(path: Path, *numbers: str) -> dict[str, Any] | None:
     try:
         content = load_json(path)
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}. Delete it to go on without it.") from error
+        raise UserError(f"{path} is damaged: {error}. {WITHOUT}") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), int | float) for name in numbers):
-        raise UserError(f"{path} is not as a run writes it. Delete it to go on without it.")
+        raise UserError(f"{path} is not as a run writes it. {WITHOUT}")
     return content
 
 

@@ -48,6 +48,12 @@ from newfound.distributed import asked_of_first, done_by_first, is_first
 from newfound.errors import UserError
 
 NOT_THE_RUN = ("weights", "bank_dir", "stage1", "compile")  # places, and a means
+WRITTEN = (  # with a half of it beside it, for a while
+    "config.toml", "skipped.csv", "class_count.json", "round.json", "log.jsonl", "anchors.jsonl",
+    "checkpoint/stage1.safetensors", "checkpoint/stage2.safetensors", "assignments.csv", "classes.csv",
+    "embeddings.npy", "model.safetensors", "model.json", "metrics.json", "map.npy", "stability.json", "report.html",
+    "decisions.json",
+)  # fmt: skip
 FINGERPRINTED = {  # sections of config.toml
     "data": "the images or labels",
     "backbone": "the backbone's weights",
@@ -117,8 +123,8 @@ class RunFolder:
             why = busy if isinstance(error, Timeout) else str(error.strerror)
             raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
         with held:
-            for leftover in (*self.path.glob("*.*.tmp"), *self.path.glob("checkpoint/*.*.tmp")):
-                leftover.unlink()  # of a run or review that was killed
+            for name in WRITTEN:  # halves of files, of a run or review that was killed
+                (self.path / f"{name}.tmp").unlink(missing_ok=True)
             yield
 
     def _holds_something_else(self) -> bool:
@@ -295,7 +301,7 @@ class RunFolder:
     @asked_of_first
     def training_seconds(self) -> float:
         """The median epoch of each stage counts, so that a pause or other work on the machine does not."""
-        stages = [[line["seconds"] for line in self.log() if line["stage"] == stage] for stage in (1, 2)]
+        stages = [[line.get("seconds", 0.0) for line in self.log() if line["stage"] == stage] for stage in (1, 2)]
         return float(sum(len(seconds) * statistics.median(seconds) for seconds in stages if seconds))
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
@@ -390,7 +396,8 @@ def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
     """A line of a log."""
     try:
         entry: dict[str, Any] = json.loads(line)
-        if isinstance(entry["stage"], int) and isinstance(entry["epoch"], int):
+        seconds = entry.get("seconds", 0.0)  # of an epoch; anchors have none
+        if isinstance(entry["stage"], int) and isinstance(entry["epoch"], int) and isinstance(seconds, int | float):
             return entry
     except (ValueError, KeyError, TypeError, RecursionError):
         pass

@@ -48,23 +48,30 @@ class Stability:
     def sentence(self, run: Assignment) -> str:
         """In plain words."""
         seeds, new = len(self.seeds), len(run.class_names) - run.n_known
+        if not new:
+            return ""
         always = sum(c.found == seeds for c in self.classes[run.n_known :])
         text = f"With {seeds} seeds, {always:,} of {new:,} new classes come out every time"
         if unstable := self.unstable(run.n_known):
             names = ", ".join(run.class_names[k] for k in unstable[:NAMED]) + ", …" * (len(unstable) > NAMED)
-            verb = "exists" if len(unstable) == 1 else "exist"
-            text += f"; {len(unstable):,} {verb} with one seed only, and {'is' if len(unstable) == 1 else 'are'} "
-            text += f"unstable: {names}"
+            verb, be = ("exists", "is") if len(unstable) == 1 else ("exist", "are")
+            text += f"; {len(unstable):,} {verb} with one seed only, and {be} unstable: {names}"
         return text + "."
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Stability:
-        """What ``as_json`` gave; raises KeyError or TypeError if it is something else."""
-        return cls(
-            list(content["seeds"]),
+    def from_json(cls, content: dict[str, Any], images: int) -> Stability:
+        """What ``as_json`` gave, of a run with so many images; raises KeyError, TypeError or ValueError otherwise."""
+        found = cls(
+            [int(seed) for seed in content["seeds"]],
             [ClassStability(**entry) for entry in content["classes"]],
             [Elsewhere(**entry) for entry in content["elsewhere"]],
         )
+        seeds = range(len(found.seeds) + 1)
+        if not all(c.found in seeds and (c.together is None or 0 <= c.together <= 1) for c in found.classes):
+            raise ValueError("shares or numbers of seeds that cannot be")
+        if not all(c.images and c.found in seeds and set(c.images) <= set(range(images)) for c in found.elsewhere):
+            raise ValueError("classes of images that are not there")
+        return found
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -10,8 +10,9 @@ from PIL import Image
 from newfound.assign import Assignment, write_assignment
 from newfound.config import Settings, to_toml
 from newfound.images import ImageTable
-from newfound.results import Results, read_results
+from newfound.results import Results, digest_of, read_results
 from newfound.run_folder import RunFolder
+from newfound.stability import Stability
 
 
 def write_run(
@@ -86,3 +87,8 @@ def small_run(root: Path) -> Results:
         confidence=[0.5 + 0.003 * i for i in range(160)],
         anchors=[k > 1 and i > 80 for i, k in enumerate(classes)],
     )
+
+
+def write_stability(results: Results, stability: Stability) -> None:
+    """As a run with several seeds leaves it."""
+    results.run.write_json("stability.json", {"results": digest_of(results.run.path), **stability.as_json()})

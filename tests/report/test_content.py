@@ -13,7 +13,7 @@ from newfound.report.page import json_for_html, policy, read_page, render_page
 from newfound.results import read_results
 from newfound.screen import Screen
 from newfound.stability import compare
-from report.runs import small_run, write_run
+from report.runs import small_run, write_run, write_stability
 
 QUIET = Screen(quiet=True)
 NOTHING = Findings([], [], [])
@@ -70,18 +70,41 @@ def test_a_class_of_one_seed_is_called_unstable(tmp_path):
     results = small_run(tmp_path)
     a = results.assignment
     other = replace(a, classes=np.where(a.classes == 3, 2, a.classes))
-    results.run.write_json("stability.json", compare([a, other], [0, 1]).as_json())
+    write_stability(results, compare([a, other], [0, 1]))
     content, _ = look_through(read_results(results.run.path), QUIET)
     assert any("0 of 2 new classes come out every time; 2 exist with one" in text for text in content["summary"])
     assert content["stability"]["elsewhere"][0]["seed"] == 1
 
 
-@pytest.mark.parametrize("text", ['{"seeds": [0, 1]}', '{"seeds": [0], "classes": [], "elsewhere": []}', "[]", "{"])
-def test_a_damaged_stability_is_named(tmp_path, text):
+@pytest.mark.parametrize("change", [
+    {"seeds": 3}, {"classes": [{}]}, {"classes": [{"together": "most", "found": 1}]}, {"classes": None},
+    {"classes": [{"together": 2, "found": 1}]}, {"classes": [{"together": None, "found": 7}]},
+    {"elsewhere": [{"seed": 1, "images": 5, "found": 1}]}, {"elsewhere": [{"seed": 1, "images": [999], "found": 1}]},
+])  # fmt: skip
+def test_a_damaged_stability_is_named(tmp_path, change):
+    results = small_run(tmp_path)
+    write_stability(results, compare([results.assignment] * 2, [0, 1]))
+    path = results.run.path / "stability.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=r"stability\.json is not as a run writes it .* Delete it"):
+        look_through(read_results(results.run.path), QUIET)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"seeds": NaN}'])
+def test_what_is_no_stability_at_all_is_named(tmp_path, text):
     results = small_run(tmp_path)
     (results.run.path / "stability.json").write_text(text)
-    with pytest.raises(UserError, match=r"stability\.json"):
+    with pytest.raises(UserError, match=r"stability\.json .* Delete it"):
         look_through(read_results(results.run.path), QUIET)
+
+
+def test_the_stability_of_other_results_is_not_shown(tmp_path):
+    results = small_run(tmp_path)
+    write_stability(results, compare([results.assignment] * 2, [0, 1]))
+    assert read_results(results.run.path).stability is not None
+    path = results.run.path / "assignments.csv"
+    path.write_bytes(path.read_bytes().replace(b"0.5", b"0.4", 1))
+    assert read_results(results.run.path).stability is None
 
 
 def test_folders_of_the_machine_stay_out_of_the_page(small, small_page):

@@ -14,7 +14,7 @@ from newfound.report.page import read_page, render_page
 from newfound.results import read_results
 from newfound.screen import Screen
 from newfound.stability import compare
-from report.runs import small_run, write_run
+from report.runs import small_run, write_run, write_stability
 
 QUIET = Screen(quiet=True)
 EVERYTHING = ("summary", "labels", "merges", "duplicates", "classes", "map", "numbers", "settings")
@@ -57,17 +57,18 @@ def test_classes_that_hang_on_the_seed(browser, tmp_path, page):
     a = results.assignment
     halves = replace(a, classes=np.where(a.classes == 3, np.arange(160) % 8 // 2, a.classes))  # new-2 is torn apart
     stability = compare([a, halves, a], [0, 1, 2])
-    results.run.write_json("stability.json", stability.as_json())
+    write_stability(results, stability)
     with opened(browser, write_report(read_results(results.run.path), QUIET)) as three:
-        assert "Comes out with\n2 of 3 seeds" in three.locator("#class-3").inner_text()
+        assert "Found with\n2 of 3 seeds" in three.locator("#class-3").inner_text()
         assert three.locator(".class-card .badge.unstable").count() == len(stability.unstable(2)) == 0
-    results.run.write_json("stability.json", compare([a, halves], [0, 1]).as_json())
+    write_stability(results, compare([a, halves], [0, 1]))
     with opened(browser, write_report(read_results(results.run.path), QUIET)) as two:
         assert two.locator("#class-3 .badge.unstable").inner_text() == "Unstable"
         assert two.locator("#class-2 .badge.unstable").count() == 0
         panel = two.locator("#seeds").inner_text()
         assert "The run was made with 2 seeds" in panel
-        assert "40 images; with 1 of 2 seeds" in panel
+        assert "Found with 1 of 2 seeds; elsewhere" in panel
+        assert "20 images, with 1 of 2 seeds." in panel
 
 
 def test_pictures_load_only_near_the_window(page):

@@ -9,7 +9,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from newfound.atomic import write_atomically
-from newfound.report.content import page_content
+from newfound.report.content import page_content, stability_of
 from newfound.report.findings import (
     SAME_FEATURES,
     SAME_LOOK,
@@ -53,6 +53,7 @@ def look_through(
         copies = similar_pairs(embeddings, SAME_FEATURES)
         places = map_of(results.run, embeddings)
         needed = [item.image for item in labels] + copies.first.tolist() + copies.second.tolist()
+        needed += [i for entry in (stability_of(results) or {}).get("elsewhere", []) for i in entry["images"]]
         thumbnails = make_thumbnails(
             results.root, results.files, gallery_order(a.classes, a.confidence, needed), screen
         )

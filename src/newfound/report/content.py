@@ -16,6 +16,7 @@ from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.neighbours import Floats
 from newfound.results import Results, read_json
 
+SHOWN = 8  # images of a class that only other seeds have
 CERTAIN, UNCERTAIN = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image
 
 
@@ -56,7 +57,7 @@ def page_content(
         ],
         "unseen": list(a.unseen),
         "count": count,
-        "stability": None if results.stability is None else results.stability.as_json(),
+        "stability": stability_of(results),
         "anchors": results.run.anchors(),
         "settings": _settings(results),
         "versions": results.versions,
@@ -65,6 +66,17 @@ def page_content(
         "oracle": results.oracle,
         "state": initial_state(results) if state is None else state,
     }
+
+
+def stability_of(results: Results) -> dict[str, Any] | None:
+    """Beside runs with other seeds; of classes that only those have, the images shown at first."""
+    if results.stability is None:
+        return None
+    found = results.stability.as_json()
+    found["elsewhere"] = [
+        {**entry, "size": len(entry["images"]), "images": entry["images"][:SHOWN]} for entry in found["elsewhere"]
+    ]
+    return found
 
 
 def summary(

@@ -19,6 +19,7 @@ from newfound.config import Settings
 from newfound.decisions import DecisionLog
 from newfound.errors import UserError
 from newfound.report import NAME, look_through
+from newfound.report.content import stability_of
 from newfound.report.page import read_page, render_page
 from newfound.results import Results, read_results
 from newfound.review.server import create_app
@@ -71,9 +72,9 @@ def pages_content(results: Results, screen: Screen) -> tuple[dict[str, Any], dic
     if path.is_file():
         try:
             content, thumbnails = read_page(path)
-            if content["images"]["file"] == list(results.files) and len(content["classes"]) == len(
-                results.assignment.class_names
-            ):
+            same_images = content["images"]["file"] == list(results.files)
+            same_classes = len(content["classes"]) == len(results.assignment.class_names)
+            if same_images and same_classes and content.get("stability") == stability_of(results):
                 return content, thumbnails
         except (ValueError, KeyError, IndexError):
             screen.warn(f"{path} is not as newfound writes it; it is written anew")

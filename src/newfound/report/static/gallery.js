@@ -192,7 +192,7 @@ function cardHead(c) {
   if (stability?.found)
     facts.append(
       fact(
-        "Comes out with",
+        "Found with",
         `${stability.found} of ${count(content.stability.seeds.length, "seed")}`,
         stability.together === null ? null : `(${percent(stability.together)} of pairs together)`,
       ),
