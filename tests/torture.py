@@ -277,6 +277,8 @@ def reviewed(trial: Trial, done: int, at: int = 0) -> tuple[int, Ended]:
     """Make the decisions from number ``done`` on, then stop; how many are answered when the server is gone."""
     command = Forked(REVIEW, trial.folder, at=at, log=trial.log)
     server = _up(command)
+    if server is not None and at == 0:
+        server.state()  # it is ready for Ctrl-C once it answers
     while server is not None and done < len(DECISIONS):
         try:
             status, answer = server.decide(**DECISIONS[done], revision=server.state()["revision"])
@@ -286,7 +288,7 @@ def reviewed(trial: Trial, done: int, at: int = 0) -> tuple[int, Ended]:
             command.kill()
             raise AssertionError(answer)
         done += 1
-    if at == 0 or done == len(DECISIONS):  # what is written at the end may be what kills it
+    if server is not None and (at == 0 or done == len(DECISIONS)):  # what is written at the end may be what kills it
         os.kill(command.pid, signal.SIGINT)
     return done, command.wait()
 
@@ -315,15 +317,15 @@ def blows(place: Path, much: bool) -> Iterator[Blow]:
     """Everything there is, or a part that takes about a minute."""
     torture = Torture(place / "one")
     yield from torture.killed_at_changes(None if much else 5)
-    yield from torture.killed_at_moments(60 if much else 2)
+    yield from torture.killed_at_moments(40 if much else 2)
     yield from torture.killed_in_review(None if much else 2)
     yield from torture.image_gone()
-    yield from torture.clock_back(20 if much else 1)
+    yield from torture.clock_back(10 if much else 1)
     if can_mount():
-        yield from torture.disk_full(None if much else 2)
-        yield from torture.read_only(20 if much else 1)
+        yield from torture.disk_full(40 if much else 2)
+        yield from torture.read_only(10 if much else 1)
     if much:
-        yield from Torture(place / "two", [*DISCOVER, "--seeds", "2"]).killed_at_changes(30)
+        yield from Torture(place / "two", [*DISCOVER, "--seeds", "2"]).killed_at_changes(20)
 
 
 def can_mount() -> bool:
