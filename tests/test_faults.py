@@ -1,13 +1,17 @@
 """Some of what `make torture` does in full, in a process of its own: it forks, and tests run threads."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("faults")  # one worker: what is tested is made once
+pytestmark = [
+    pytest.mark.xdist_group("faults"),  # one worker: what is tested is made once
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+]
 TORTURE = Path(__file__).with_name("torture.py")
 WHAT = ["killed", "review killed", "image deleted", "image changed", "clock back", "disk full", "folder read-only"]
 

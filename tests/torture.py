@@ -334,7 +334,9 @@ def can_mount() -> bool:
 
 def own_mounts() -> None:
     """Begin again in a name space in which small disks may be mounted, where the system allows that."""
-    if can_mount() or subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode:
+    if can_mount() or shutil.which("unshare") is None:
+        return
+    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode:
         return
     os.environ["NEWFOUND_TORTURE"] = "own mounts"
     os.execvp("unshare", ["unshare", "-Urm", sys.executable, *sys.argv])
