@@ -186,7 +186,8 @@ class Torture:
             with mounted(trial, self.sample):
                 ended = trial.run(at=number, then=lambda: fill(Path("filler")))
                 during = phase(self.changes[number - 1])
-                wrong = clear_sentence(ended, "No space left") if ended.status else ""  # directories may still fit
+                told = "are free. Free some space" if "the bank needs" in ended.complained else "No space left"
+                wrong = clear_sentence(ended, told) if ended.status else ""  # directories may still fit
                 (trial.folder / "filler").unlink()
                 yield Blow("disk full", during, wrong or trial.ends_like(self.reference))
 

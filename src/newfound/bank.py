@@ -180,7 +180,8 @@ def _check_disk(store: Path, needed: int) -> None:
     free = shutil.disk_usage(store).free
     if free < needed + DISK_MARGIN:
         raise UserError(
-            f"the bank needs {megabytes(needed)} in {store}, only {megabytes(free)} are free. "
+            f"the bank needs {megabytes(needed)} in {store} and {megabytes(DISK_MARGIN)} to spare, only "
+            f"{megabytes(free)} are free. "
             "Free some space, choose another place with --bank-dir, fewer views with --bank-views, "
             "or train without a bank with --views fresh."
         )

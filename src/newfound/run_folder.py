@@ -123,8 +123,9 @@ class RunFolder:
             why = busy if isinstance(error, Timeout) else str(error.strerror)
             raise UserError(f"the run folder {self.path} cannot be used: {why}") from error
         with held:
-            for name in WRITTEN:  # halves of files, of a run or review that was killed
-                (self.path / f"{name}.tmp").unlink(missing_ok=True)
+            for half in (self.path / f"{name}.tmp" for name in WRITTEN):
+                if half.is_file():
+                    half.unlink()  # of a run or review that was killed
             yield
 
     def _holds_something_else(self) -> bool:
