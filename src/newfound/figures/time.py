@@ -68,7 +68,7 @@ def _draw_ratios(ours: Mapping[str, float], path: Path) -> None:
         colour, hatch = ("#000000", "#0072B2", "#D55E00")[i], ("", "//", "..")[i]
         axes.bar(places, values, 0.25, color=colour, alpha=0.75, hatch=hatch, label=label)
     axes.set_xticks(range(len(ours)), [name.replace(" + ", "\n+ ") for name in ours])
-    axes.set_ylabel("training time, as a multiple of SimGCD's")
+    axes.set_ylabel("training time, times SimGCD's")
     axes.grid(axis="y", alpha=0.3)
     canvas.legend(frameon=False, ncols=3, fontsize=8, loc="outside lower center")
     save(canvas, path)
