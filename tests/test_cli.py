@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from newfound.run_folder import RunFolder
 from pictures import write_folder
 
 WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
@@ -61,33 +62,25 @@ def test_help_does_not_wait_for_torch(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-STOPPED = """
-import sys
-from newfound.cli import main
-from newfound.run_folder import RunFolder
-save = RunFolder.save_epoch
-def interrupted(self, model, optimiser, checkpoint, entry):
-    save(self, model, optimiser, checkpoint, entry)
-    if (entry["stage"], entry["epoch"]) == (2, 2):
-        raise KeyboardInterrupt  # what Ctrl-C raises, at a moment that does not depend on the machine's speed
-RunFolder.save_epoch = interrupted
-main()
-"""
-
-
-def test_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path):
+def test_an_interrupted_run_goes_on_to_the_same_bytes(newfound, tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path)
-    options = ["discover", images, "--classes", 4, *FAST]
-    whole = command(*options, "--out", "whole", cwd=tmp_path)
-    assert whole.returncode == 0, whole.stderr
-    words = [sys.executable, "-c", STOPPED, *options, "--out", "stopped"]
-    stopped = subprocess.run([*map(str, words)], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert stopped.returncode == 130, stopped.stderr
-    assert "with --resume" in stopped.stderr
-    assert "Traceback" not in stopped.stderr
+    options = ["discover", images, "--classes", 4, *FAST, "--out"]
+    newfound(*options, tmp_path / "whole").check_done()
+    save = RunFolder.save_epoch
+
+    def interrupted(self, model, optimiser, checkpoint, entry):
+        save(self, model, optimiser, checkpoint, entry)
+        if (entry["stage"], entry["epoch"]) == (2, 2):
+            raise KeyboardInterrupt  # what Ctrl-C raises, at a moment that does not depend on the machine's speed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "save_epoch", interrupted)
+        stopped = newfound(*options, tmp_path / "stopped")
+    assert stopped.status == 130
+    assert "with --resume" in stopped.err
     assert not (tmp_path / "stopped" / "assignments.csv").exists()
-    resumed = command(*options, "--out", "stopped", "--resume", cwd=tmp_path)
-    assert "going on after epoch 2 of 3 of training 2" in resumed.stdout
+    resumed = newfound(*options, tmp_path / "stopped", "--resume")
+    assert "going on after epoch 2 of 3 of training 2" in resumed.out
     for name in ("assignments.csv", "classes.csv", "embeddings.npy", "anchors.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
 

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.xdist_group("faults"),  # one worker: what is tested is made once
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 TORTURE = Path(__file__).with_name("torture.py")
 WHAT = ["killed", "review killed", "image deleted", "image changed", "clock back", "disk full", "folder read-only"]
 

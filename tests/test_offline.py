@@ -14,7 +14,6 @@ import pytest
 from newfound import cli
 from pictures import write_class_folders, write_folder
 
-pytestmark = pytest.mark.xdist_group("offline")  # one worker: what is tested is made once
 FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
 OWN = [
     "folder", "--lists", "lists.json", "--root", "colours", "--seeds", "0", "--backbone", "efficientnet_lite0", *FAST,

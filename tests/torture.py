@@ -317,13 +317,13 @@ def decisions_of(trial: Trial) -> list[object]:
 def blows(place: Path, much: bool) -> Iterator[Blow]:
     """Everything there is, or a part that takes about a minute."""
     torture = Torture(place / "one")
-    yield from torture.killed_at_changes(None if much else 5)
+    yield from torture.killed_at_changes(None if much else 4)
     yield from torture.killed_at_moments(40 if much else 2)
     yield from torture.killed_in_review(None if much else 2)
     yield from torture.image_gone()
     yield from torture.clock_back(10 if much else 1)
     if can_mount():
-        yield from torture.disk_full(40 if much else 2)
+        yield from torture.disk_full(40 if much else 1)
         yield from torture.read_only(10 if much else 1)
     if much:
         yield from Torture(place / "two", [*DISCOVER, "--seeds", "2"]).killed_at_changes(20)
