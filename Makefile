@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/newfound demo
 
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py
 torture: .venv/installed-dev

@@ -97,6 +97,7 @@ def _become(words: list[str], folder: Path, at: int, then: Callable[[], object],
     newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
     Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     folder = folder.resolve()
     os.chdir(folder)
     for name, number in (("said", 1), ("complained", 2)):

@@ -28,7 +28,7 @@ from newfound.methods import simgcd
 from pictures import picture
 
 Writer = Callable[[Path], object]
-FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "8", "--no-report"]
+FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "12", "--no-report"]
 RUN = [*FAST, "--classes", "4"]
 NO_TRAINING = ["--method", "kmeans", *FAST[2:], "--classes", "4"]
 UNSEEN = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)  # as Python starts

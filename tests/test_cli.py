@@ -10,7 +10,7 @@ import time
 from newfound.run_folder import RunFolder
 from pictures import write_folder
 
-WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
+WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "12"]
 FAST = [*WITH_REPORT, "--no-report"]
 
 

@@ -29,10 +29,10 @@ from newfound.run_folder import RunFolder
 from newfound.screen import Screen
 from newfound.stability import compare
 from newfound.train import Progress, training_pair
-from pictures import picture
+from pictures import picture, write_folder
 
 discover = partial(discover_and_report, report=False)
-FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
+FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 
 
 def rows(path):
@@ -45,9 +45,12 @@ def lines_of(path, without=()):
     return [{name: value for name, value in line.items() if name not in without} for line in lines]
 
 
-@pytest.fixture
-def found(folder, tmp_path):
-    return discover(folder[0], Settings(4, **FAST), out=tmp_path / "run", truth=folder[1])
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A run of which nothing is changed."""
+    place = tmp_path_factory.mktemp("found")
+    images, truth = write_folder(place)
+    return discover(images, Settings(4, **FAST, bank_dir=place / "bank"), out=place / "run", truth=truth)
 
 
 def test_the_run_folder_holds_everything(folder, tmp_path):
@@ -417,7 +420,8 @@ def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):
         def warn(self, text):
             lines.append(text)
 
-    found = discover(folder[0], Settings(20, **FAST), truth=folder[1], out=tmp_path / "run", screen=Said(quiet=True))
+    settings = Settings(20, **{**FAST, "batch_size": 8})  # larger batches: all classes keep images
+    found = discover(folder[0], settings, truth=folder[1], out=tmp_path / "run", screen=Said(quiet=True))
     empty = lines_of(found.run / "log.jsonl")[-1]["empty_classes"]
     assert empty > 0
     assert any(f"{empty} of the new classes ended up empty" in line for line in lines)

@@ -48,7 +48,7 @@ from pictures import picture, write_folder
 HOSTILE = '../a/b: "shoe" <&> $x'
 ODD = os.fsdecode(b"unlabelled/caf\xe9 #1&2.png")
 TWIN = "unlabelled/deeper/001.png"  # a name that red/001.png has, too
-FAST = {"image_size": 32, "bank_views": 2, "batch_size": 8}
+FAST = {"image_size": 32, "bank_views": 2, "batch_size": 12}
 
 
 class Heard(Screen):

@@ -14,7 +14,7 @@ import pytest
 from newfound import cli
 from pictures import write_class_folders, write_folder
 
-FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
+FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "12"]
 OWN = [
     "folder", "--lists", "lists.json", "--root", "colours", "--seeds", "0", "--backbone", "efficientnet_lite0", *FAST,
 ]  # fmt: skip

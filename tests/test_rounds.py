@@ -14,7 +14,7 @@ from newfound.results import read_results
 from newfound.rounds import next_out
 from pictures import write_folder
 
-FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
+FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 
 
 @pytest.fixture(scope="module")

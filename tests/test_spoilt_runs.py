@@ -79,7 +79,7 @@ def finished(tmp_path_factory):
     images, truth = write_folder(root, each=4)
     with pytest.MonkeyPatch.context() as patch:
         hostile.make_quick(patch)
-        settings = Settings(4, epochs=1, image_size=32, bank_views=2, batch_size=8, bank_dir=root / "banks")
+        settings = Settings(4, epochs=1, image_size=32, bank_views=2, batch_size=12, bank_dir=root / "banks")
         write_report(
             discover(images, settings, truth=truth, out=root / "run", report=False).results, Screen(quiet=True)
         )

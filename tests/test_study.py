@@ -23,7 +23,7 @@ from newfound.studies import STUDIES, Row, Study
 from newfound.study import Result, first_training, folder_name, markdown, settings_of, study
 from pictures import write_class_folders
 
-FAST = {"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 8}
+FAST = {"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 12}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from newfound.report.page import read_page
 from newfound.truth import Truth
 from pictures import COLOURS, write_class_folders
 
-FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 8}
+FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 SCORES = {"log.jsonl": {"all", "old", "new", "seconds"}, "anchors.jsonl": {"clean", "overall"}}
 CREATED_BY_TRUTH = {"metrics.json"}
 

@@ -15,7 +15,7 @@ from review.live import live
 
 TUTORIAL = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ newfound (.+)$", TUTORIAL, re.MULTILINE)
-QUICK = ["--epochs", "2", "--image-size", "32", "--bank-views", "2", "--batch-size", "8"]
+QUICK = ["--epochs", "2", "--image-size", "32", "--bank-views", "2", "--batch-size", "12"]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # it is run as a program, too
@@ -162,21 +164,44 @@ class Torture:
             yield from (Blow("killed", during, wrong) for during in blows)
             trial.remove()
 
+    def killed_in_a_file(self, most: int | None = None) -> Iterator[Blow]:
+        """With some of its bytes written."""
+        for number in self.opened(most, self.changes):
+            trial = self.trial()
+            ended = trial.run(at=number, then=self.within(self.changes[number - 1], self.reference))
+            assert ended.status == -signal.SIGXFSZ, ended
+            yield Blow("killed", f"{phase(ended.changes[-1])}, within a file", trial.ends_like(self.reference))
+            trial.remove()
+
+    def opened(self, most: int | None, changes: Sequence[str]) -> list[int]:
+        """Numbers of changes that open a file: all, or some."""
+        every = [number for number, change in enumerate(changes, 1) if change.startswith("open ")]
+        return every if most is None or most >= len(every) else sorted(self.random.sample(every, most))
+
+    def within(self, change: str, whole: dict[str, bytes]) -> Callable[[], object]:
+        """What kills a command somewhere in the file that it is about to write."""
+        path = change.removeprefix("open ").removesuffix(".tmp")
+        return partial(no_file_beyond, self.random.randrange(max(1, len(whole.get(path, b"")))))
+
     def killed_in_review(self, most: int | None = None) -> Iterator[Blow]:
         """While decisions are saved: those that were answered are there, and at most the one that was not."""
         whole = self.trial()
         shutil.copytree(self.whole.folder, whole.folder, dirs_exist_ok=True)
         answered, ended = reviewed(whole, 0)
         assert answered == len(DECISIONS), ended.complained
-        reference = whole.files()
-        for number in self.points(most, ended.changes):
+        reference, changes = whole.files(), ended.changes
+        blows: list[tuple[int, Callable[[], object] | None]] = [(at, None) for at in self.points(most, changes)]
+        blows += [(at, self.within(changes[at - 1], reference)) for at in self.opened(most, changes)]
+        for number, then in blows:
             trial = self.trial()
             shutil.copytree(self.whole.folder, trial.folder, dirs_exist_ok=True)
-            answered, ended = reviewed(trial, 0, at=number)
+            answered, ended = reviewed(trial, 0, at=number, then=then)
+            assert ended.status in (-signal.SIGKILL, -signal.SIGXFSZ), ended
             kept = len(decisions_of(trial))
             wrong = "" if answered <= kept <= answered + 1 else f"{answered} decisions were answered, {kept} are there"
             reviewed(trial, kept)
-            yield Blow("review killed", phase(ended.changes[-1]), wrong or differences(trial.files(), reference))
+            during = phase(ended.changes[-1]) + (", within a file" if then else "")
+            yield Blow("review killed", during, wrong or differences(trial.files(), reference))
             trial.remove()
 
     def disk_full(self, most: int | None = None) -> Iterator[Blow]:
@@ -246,6 +271,12 @@ def fill(path: Path) -> None:
     os.close(handle)
 
 
+def no_file_beyond(length: int) -> None:
+    """From now on the system kills us where we write further than that, having written as far as that."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length, length))
+
+
 def turn_clock() -> None:
     started = time.time()
     real = time.time
@@ -274,9 +305,9 @@ def remounted(trial: Trial, how: str) -> None:
 # Reviewing
 
 
-def reviewed(trial: Trial, done: int, at: int = 0) -> tuple[int, Ended]:
+def reviewed(trial: Trial, done: int, at: int = 0, then: Callable[[], object] | None = None) -> tuple[int, Ended]:
     """Make the decisions from number ``done`` on, then stop; how many are answered when the server is gone."""
-    command = Forked(REVIEW, trial.folder, at=at, log=trial.log)
+    command = Forked(REVIEW, trial.folder, at=at, then=then, log=trial.log)
     server = _up(command)
     if server is not None and at == 0:
         server.state()  # it is ready for Ctrl-C once it answers
@@ -318,6 +349,7 @@ def blows(place: Path, much: bool) -> Iterator[Blow]:
     """Everything there is, or a part that takes about a minute."""
     torture = Torture(place / "one")
     yield from torture.killed_at_changes(None if much else 4)
+    yield from torture.killed_in_a_file(None if much else 2)
     yield from torture.killed_at_moments(40 if much else 2)
     yield from torture.killed_in_review(None if much else 2)
     yield from torture.image_gone()

@@ -25,6 +25,7 @@ FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60
 LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory
 MOST_EPOCHS = 1_000_000
+VIT_BLOCKS = 12  # of each ViT there is
 RHO = 0.05  # the paper's, "for all stages"
 # What has a meaning only where there are anchors, where a classifier is trained, where anything is trained
 OF_ANCHORS = ("strategy", "selection", "alpha", "beta", "k", "anchors_per_class", "oracle_clean_anchors", "stage1")
@@ -209,6 +210,9 @@ class Settings:
         check_image_size(self.image_size)
         _require("bank_views", self.bank_views, self.bank_views >= 2, "at least 2: a step compares two of them")
         _require("bank_views", self.bank_views, self.bank_views <= MOST_VIEWS, f"at most {MOST_VIEWS}")
+        _require(
+            "grad_from_block", self.grad_from_block, 0 <= self.grad_from_block < VIT_BLOCKS, f"0 to {VIT_BLOCKS - 1}"
+        )
         self._check_together()
 
     def _check_together(self) -> None:

@@ -84,7 +84,7 @@ class RunFolder:
     @asked_of_first
     def check_place(self, *, resume: bool) -> None:
         """Raise unless a run can begin here, or go on."""
-        if self._config.exists():
+        if self._has_config():
             if not resume:
                 raise UserError(
                     f"{self.path} holds a run already. Go on with it by --resume, or choose another folder with --out."
@@ -95,6 +95,12 @@ class RunFolder:
             there = next(place for place in [self.path, *self.path.absolute().parents] if os.path.lexists(place))
             if not there.is_dir():
                 raise UserError(f"the run folder {self.path} cannot be used: {there} is not a folder")
+
+    def _has_config(self) -> bool:
+        try:
+            return self._config.exists()
+        except OSError as error:  # such as a name that is too long
+            raise UserError(f"the run folder {self.path} cannot be used: {error.strerror}") from error
 
     @contextmanager
     def begun(self, settings: Settings, sections: dict[str, dict[str, Any]]) -> Iterator[None]:

@@ -98,7 +98,7 @@ def test_nothing_labelled():
 
 
 @pytest.mark.parametrize("cells", [1, 3000, 1 << 22])
-@pytest.mark.parametrize("dim", [8, 200])
+@pytest.mark.parametrize("dim", [8, 100, 200])
 def test_pairs_are_those_of_a_full_table(monkeypatch, cells, dim):
     monkeypatch.setattr(findings, "CELLS", cells)
     random = np.random.default_rng(3)

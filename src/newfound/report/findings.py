@@ -186,8 +186,11 @@ def similar_pairs(rows: NDArray[np.floating], threshold: float) -> Pairs:
 
 
 def _projected(unit: Floats) -> Floats:
-    """Along the directions in which the images differ most; orthonormal, so nothing moves apart."""
-    if unit.shape[1] <= PROJECTED or not len(unit):
+    """Along the directions in which the images differ most; orthonormal, so nothing moves apart.
+
+    To find these directions costs more than it saves where images are fewer than dimensions.
+    """
+    if unit.shape[1] <= PROJECTED or len(unit) <= unit.shape[1]:
         return unit
     sample = unit[:: max(1, len(unit) // 5000)]
     sample = sample - sample.mean(axis=0)
