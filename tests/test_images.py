@@ -13,7 +13,8 @@ from PIL import Image
 
 from newfound import images
 from newfound.errors import UserError
-from newfound.images import ImageTable, Skipped, read_folder
+from newfound.images import ImageTable, read_folder
+from newfound.scan import Skipped
 
 
 def put_image(path: Path, shade: int | None = None) -> Path:

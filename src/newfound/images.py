@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import glob
 import hashlib
 import json
 import os
 import posixpath
-import stat
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,25 +21,14 @@ from PIL.Image import Image
 from newfound.decode import Unreadable, open_image
 from newfound.errors import UserError
 from newfound.labels import LabelFile, LabelRow, listed, match_rows, read_labels
+from newfound.scan import Scan, Skipped, check_folder, identities, look_through, why_not
 
 UNLABELLED = -1
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 LABEL_FILE_NAMES = ("labels.csv", "metadata.csv", "metadata.jsonl")
-SYSTEM_FILES = ("thumbs.db", "ehthumbs.db", "desktop.ini")
-SYSTEM_FOLDERS = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
 _PROOF_SIDE = 256  # enough pixels to prove a file readable, and quick for large JPEGs
 _CHUNK_BYTES = 1 << 20
-
-Identity = tuple[int, int]  # device and inode: the same file under whichever name
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A file or folder that is not used, and why."""
-
-    file: str
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)  # compare tables by their fingerprint
@@ -153,9 +139,9 @@ def read_folder(
     (('cat/1.png', 'dog/2.png', 'unlabelled/3.png'), ('cat', 'dog'), [0, 1, -1])
     """
     root = Path(root)
-    _check_root(root)
+    check_folder(root)
     label_file = None if labels is None else read_labels(labels)
-    scan = _scan(root, left_out=_identities(exclude if labels is None else [*exclude, labels]))
+    scan = look_through(root, left_out=identities(exclude if labels is None else [*exclude, labels]))
     # Before the files are read, which may take long: a wrong labels file should show at once.
     given = _labels_of_folders(scan) if label_file is None else _labels_of_file(root, label_file, scan)
     digests, unreadable = _read_all(root, scan.files, on_progress)
@@ -163,36 +149,6 @@ def read_folder(
     if not digests:
         raise UserError(_nothing_readable(root, len(scan.files), skipped))
     return _make_table(root, digests, given, skipped)
-
-
-def find_files(asked: Sequence[Path | str]) -> tuple[list[str], list[Skipped]]:
-    """Files, what lies below folders, and what patterns such as ``new/*.jpg`` match: each once, in the order asked for.
-
-    Below folders, whatever `read_folder` would leave out without opening it is listed as skipped.
-    """
-    files: list[str] = []
-    skipped: list[Skipped] = []
-    for item in asked:
-        for path in _matching(os.fspath(item)):
-            if not os.path.isdir(path):
-                files.append(path)
-                continue
-            _check_root(Path(path))
-            scan = _scan(Path(path), left_out=set())
-            files += [os.path.join(path, file) for file in sorted(scan.files)]
-            skipped += [Skipped(os.path.join(path, entry.file), entry.reason) for entry in scan.skipped]
-    return list(dict.fromkeys(files)), skipped
-
-
-def _matching(text: str) -> list[str]:
-    """The path itself or, if there is none of that name, what it matches as a pattern."""
-    if os.path.lexists(text):
-        return [text]
-    found = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []
-    if not found:
-        what = "nothing matches this pattern" if glob.has_magic(text) else "there is no such file or folder"
-        raise UserError(f"{text}: {what}")
-    return found
 
 
 @dataclass
@@ -225,121 +181,6 @@ def _make_table(root: Path, digests: Mapping[str, str], given: _Given, skipped: 
         skipped=tuple(skipped),
         warnings=tuple(warnings),
     )
-
-
-# What lies in the folder
-
-
-@dataclass
-class _Scan:
-    files: list[str] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    top_folders: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Folder:
-    name: str  # relative to the root, "" for the root itself
-    ancestors: tuple[Identity, ...]  # of itself and of every folder above it
-
-
-def _check_root(root: Path) -> None:
-    if not os.path.exists(root):
-        raise UserError(f"{root}: there is no such folder; give the folder that holds the images")
-    if not os.path.isdir(root):
-        raise UserError(f"{root}: this is a file; give the folder that holds the images")
-    try:
-        os.listdir(root)
-    except OSError as error:
-        raise UserError(f"{root}: the folder cannot be read: {error.strerror}") from error
-
-
-def _identities(paths: Iterable[Path]) -> set[Identity]:
-    """Paths that do not exist (yet) have none."""
-    return {_identity(os.stat(path)) for path in paths if os.path.exists(path)}
-
-
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
-
-
-def _scan(root: Path, left_out: set[Identity]) -> _Scan:
-    scan = _Scan()
-    waiting = [_Folder("", (_identity(os.stat(root)),))]
-    while waiting:  # a list instead of recursion: folders may nest deeper than Python's stack
-        folder = waiting.pop()
-        try:
-            names = sorted(os.listdir(os.path.join(root, folder.name)))
-        except OSError as error:
-            scan.skipped.append(Skipped(folder.name, why_not(error)))
-            continue
-        for name in names:
-            inner = _enter(root, folder, name, left_out, scan)
-            if inner is not None:
-                waiting.append(inner)
-    return scan
-
-
-def _enter(root: Path, folder: _Folder, name: str, left_out: set[Identity], scan: _Scan) -> _Folder | None:
-    """Note one entry of a folder in `scan`; return it if it is a folder to look into."""
-    file = f"{folder.name}/{name}" if folder.name else name
-    try:
-        status = os.stat(os.path.join(root, file))
-    except OSError as error:
-        scan.skipped.append(Skipped(file, why_not(error)))
-        return None
-    identity = _identity(status)
-    if identity in left_out:
-        return None
-    is_folder = stat.S_ISDIR(status.st_mode)
-    if is_folder:
-        reason = _folder_unwanted(name, identity, folder.ancestors) or _folder_of_ours(root / file)
-    else:
-        reason = _file_unwanted(name, status)
-    if reason is not None:
-        scan.skipped.append(Skipped(file, reason))
-        return None
-    if not is_folder:
-        scan.files.append(file)
-        return None
-    if not folder.name:
-        scan.top_folders.append(name)
-    return _Folder(file, (*folder.ancestors, identity))
-
-
-def _folder_unwanted(name: str, identity: Identity, ancestors: tuple[Identity, ...]) -> str | None:
-    if identity in ancestors:
-        return "symbolic link loop"
-    if name.startswith("."):
-        return "hidden folder"
-    return "system folder" if name.lower() in SYSTEM_FOLDERS else None
-
-
-def _folder_of_ours(folder: Path) -> str | None:
-    """What newfound itself writes must not become a class when it lies among the images."""
-    if os.path.isfile(folder / "CACHEDIR.TAG"):
-        return "cache folder"
-    is_run = os.path.isfile(folder / "config.toml") and os.path.isdir(folder / "checkpoint")
-    return "a newfound run" if is_run else None
-
-
-def _file_unwanted(name: str, status: os.stat_result) -> str | None:
-    if not stat.S_ISREG(status.st_mode):
-        return "not a regular file"
-    if name.startswith("."):
-        return "hidden file"
-    return "system file" if name.lower() in SYSTEM_FILES else None
-
-
-def why_not(error: OSError) -> str:
-    """Why a file could not be read, in a few words."""
-    if isinstance(error, FileNotFoundError):
-        return "broken symbolic link"
-    if isinstance(error, PermissionError):
-        return "no permission to read"
-    if error.errno == errno.ELOOP:
-        return "symbolic link loop"
-    return error.strerror or type(error).__name__
 
 
 # Reading the files
@@ -396,7 +237,7 @@ def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> s
 # Labels from folders
 
 
-def _labels_of_folders(scan: _Scan) -> _Given:
+def _labels_of_folders(scan: Scan) -> _Given:
     classes = {name for name in scan.top_folders if name.strip().lower() not in UNLABELLED_FOLDERS}
     top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
     label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
@@ -408,7 +249,7 @@ def _labels_of_folders(scan: _Scan) -> _Given:
 # Labels from a file
 
 
-def _labels_of_file(root: Path, label_file: LabelFile, scan: _Scan) -> _Given:
+def _labels_of_file(root: Path, label_file: LabelFile, scan: Scan) -> _Given:
     reasons = {item.file: item.reason for item in scan.skipped}
     matches = match_rows(label_file, root, [*scan.files, *reasons])
     if not matches.by_file:

@@ -18,9 +18,9 @@ from newfound.bank import run_trunk
 from newfound.decisions import VERSION
 from newfound.decode import Unreadable, open_image
 from newfound.errors import UserError
-from newfound.images import Skipped, find_files, why_not
 from newfound.model import Model, load_model
 from newfound.results import digest_of
+from newfound.scan import Skipped, find_files, why_not
 from newfound.screen import Screen
 from newfound.threads import one_thread_each, prefetched
 from newfound.views import resized_side, views_of

@@ -18,8 +18,8 @@ from PIL import Image
 from newfound.datasets.facts import Facts
 from newfound.decode import Unreadable, decode_image, open_image
 from newfound.errors import UserError
-from newfound.images import SYSTEM_FOLDERS
 from newfound.labels import listed
+from newfound.scan import SYSTEM_FOLDERS
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 

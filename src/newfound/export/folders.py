@@ -27,7 +27,7 @@ from newfound.export.decided import (
     said_by_a_person,
 )
 from newfound.export.outputs import cannot_write
-from newfound.images import Skipped, why_not
+from newfound.scan import Skipped, why_not
 from newfound.screen import Screen, megabytes
 
 LONGEST = 120  # bytes of a folder's name: systems take 255, but some only 260 for a whole path
