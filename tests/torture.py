@@ -382,7 +382,8 @@ def table(found: Sequence[Blow], seconds: float) -> str:
         of_kind = [blow for blow in found if (blow.what, blow.during) == (what, during)]
         lines.append(f"| {what} | {during} | {len(of_kind)} | {sum(bool(blow.wrong) for blow in of_kind)} |")
     lines.append(f"| in all | | {len(found)} | {sum(bool(blow.wrong) for blow in found)} |")
-    return "\n".join([*lines, "", f"`make torture`, {seconds / 60:.0f} minutes.", ""])
+    told = f"`make torture`, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {seconds / 60:.0f} minutes."
+    return "\n".join([*lines, "", told, '"During" is named after the file that was about to change.', ""])
 
 
 def main() -> int:
