@@ -6,6 +6,7 @@ import pytest
 from browser import browser  # noqa: F401 - a fixture
 from doubles import mean_colour_backbone
 from hostile import newfound  # noqa: F401 - a fixture
+from newfound import run_folder
 from newfound.report import write_report
 from newfound.screen import Screen
 from pictures import write_folder
@@ -27,6 +28,12 @@ def golden() -> Path:
 def own_cache(tmp_path_factory, monkeypatch):
     """No test reads or fills the user's bank."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def checkpoint_each_epoch(monkeypatch):
+    """Whatever the disk's speed."""
+    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", 0.0)
 
 
 @pytest.fixture

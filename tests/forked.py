@@ -21,6 +21,7 @@ import newfound.bank
 import newfound.discovery
 import newfound.report
 import newfound.review
+import newfound.run_folder
 from newfound import cli
 from newfound.heads import Projector
 
@@ -95,6 +96,7 @@ def killed() -> None:
 
 def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], log: Path) -> None:
     newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
+    newfound.run_folder.CHECKPOINT_PAUSE = 0.0  # the same changes each time
     Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it

@@ -94,14 +94,15 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     alone = discover(photos, Settings(**QUICK), out=tmp_path / "alone", report=False)
 
     killed = start(photos, tmp_path / "two", tmp_path / "bank")
-    while len(log := log_of(tmp_path / "two")) < 7:  # in the second training
+    second = tmp_path / "two" / "checkpoint" / "stage2.safetensors"
+    while len(log := log_of(tmp_path / "two")) < 7 or not second.exists():
         assert killed.poll() is None
         time.sleep(0.01)
     assert_same_log(log, log_of(alone.run)[: len(log)])
     os.kill(process_of(killed.pid, rank=1), signal.SIGKILL)
     out, err = killed.communicate(timeout=60)
     assert killed.returncode != 0
-    assert re.search("another process of (the|this) run has .*with --resume goes on from the last epoch", err)
+    assert re.search("another process of (the|this) run has .*with --resume goes on from the last checkpoint", err)
     assert not (tmp_path / "two" / "assignments.csv").exists()
     assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half

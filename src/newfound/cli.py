@@ -400,7 +400,7 @@ def _again(command: Command) -> str:
         return "The same command goes on with the bank."
     if isinstance(command, Review | Report | Predict | Export):
         return ""
-    return f"The same command{' with --resume' * isinstance(command, Discover)} goes on from the last epoch."
+    return f"The same command{' with --resume' * isinstance(command, Discover)} goes on from the last checkpoint."
 
 
 def _run(command: Command) -> None:

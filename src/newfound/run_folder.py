@@ -5,7 +5,7 @@ skipped.csv         files that were not used, and why
 class_count.json    how many classes there seem to be, where that was not told
 log.jsonl           a line per epoch
 anchors.jsonl       a line per epoch that had anchors
-checkpoint/         the last epoch of each training, to go on from
+checkpoint/         an epoch of each training, at most seconds old, to go on from
 assignments.csv     class and confidence of every image
 classes.csv         name, size, nearest class of every class
 embeddings.npy      features, a row per line of assignments.csv, float16, length 1
@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ FINGERPRINTED = {  # sections of config.toml
 }
 
 
+CHECKPOINT_PAUSE = 4.0  # no other checkpoint for this many times as long as the last one took to write
 ANEW = "newfound discover --resume writes it anew."
 
 
@@ -78,6 +80,7 @@ class Checkpoint:
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._pause_ends = 0.0  # by the monotonic clock
 
     # Beginning
 
@@ -231,8 +234,14 @@ class RunFolder:
     def save_epoch(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, entry: dict[str, Any]
     ) -> None:
-        """Append ``entry`` to the log, then replace the checkpoint: killed in between, ``restore`` drops the line."""
+        """Append ``entry`` to the log, then replace the checkpoint: killed in between, ``restore`` drops the line.
+
+        Epochs that take hardly longer than a checkpoint share one, so that small folders do not wait for the disk.
+        """
         self._append("log.jsonl", entry)
+        began = time.monotonic()
+        if began < self._pause_ends and checkpoint.epoch < checkpoint.epochs:
+            return
         tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
         for name, parameter in model.named_parameters():
             momentum = optimiser.state[parameter].get("momentum_buffer") if parameter in optimiser.state else None
@@ -241,6 +250,8 @@ class RunFolder:
         tensors["labels"] = torch.from_numpy(checkpoint.labels)
         state = {name: value for name, value in vars(checkpoint).items() if name != "labels"}
         _save_tensors(self._checkpoint(entry["stage"]), tensors, {"state": json.dumps(state)})
+        ended = time.monotonic()
+        self._pause_ends = ended + CHECKPOINT_PAUSE * (ended - began)
 
     @asked_of_first
     def has_stage1(self) -> bool:

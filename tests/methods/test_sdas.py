@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -128,12 +129,14 @@ WITHOUT_PRETRAIN = {"strategy": "without-pretrain", "warmup_epochs": 2}
 
 
 @pytest.mark.parametrize(
-    ("changes", "stop"),
-    [({}, stop) for stop in [(1, 1), (1, 5), (2, 1), (2, 3), (2, 5)]]
-    + [({"strategy": "fixed"}, stop) for stop in [(1, 5), (2, 3)]]
-    + [(WITHOUT_PRETRAIN, (1, epoch)) for epoch in (1, 3, 5)],
+    ("changes", "stop", "pause"),
+    [({}, stop, 0) for stop in [(1, 1), (1, 5), (2, 1), (2, 3), (2, 5)]]
+    + [({}, stop, math.inf) for stop in [(1, 4), (2, 3), (2, 5)]]
+    + [({"strategy": "fixed"}, stop, 0) for stop in [(1, 5), (2, 3)]]
+    + [(WITHOUT_PRETRAIN, (1, epoch), 0) for epoch in (1, 3, 5)],
 )
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, stop, changes):
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch, stop, changes, pause):
+    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", pause)  # for ever: only the first and the last epoch have one
     whole = Run(tmp_path / "whole", REFEREE, **changes)
     expected = whole.fit()
 
