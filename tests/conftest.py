@@ -12,6 +12,8 @@ from newfound.screen import Screen
 from pictures import write_folder
 from report.runs import small_run
 
+run_folder.CHECKPOINT_PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's speed
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # In the background of a shell Ctrl-C is ignored, and processes that tests start and stop by it would inherit that.
@@ -28,12 +30,6 @@ def golden() -> Path:
 def own_cache(tmp_path_factory, monkeypatch):
     """No test reads or fills the user's bank."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
-@pytest.fixture(autouse=True)
-def checkpoint_each_epoch(monkeypatch):
-    """Whatever the disk's speed."""
-    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", 0.0)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ changes are seen by Python's audit events, which come just before the change: no
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from newfound.heads import Projector
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 PATIENCE = 120.0  # seconds
+PIPES = ("said", "complained", "changes")
 
 
 @dataclass(frozen=True)
@@ -41,27 +41,45 @@ class Ended:
 
 
 class Forked:
-    """A command at work in ``folder``. At change number ``at``, counted from 1, ``then`` is called in its process."""
+    """A command at work in ``folder``. At change number ``at``, counted from 1, ``then`` is called in its process.
+
+    With ``pause`` 0 there is a checkpoint after each epoch, so that the same command makes the same changes each time.
+    """
 
     def __init__(
-        self, words: list[str], folder: Path, *, at: int = 0, then: Callable[[], object] | None = None, log: Path
+        self,
+        words: list[str],
+        folder: Path,
+        *,
+        at: int = 0,
+        then: Callable[[], object] | None = None,
+        pause: float = 0.0,
     ) -> None:
-        self._log = log
-        shutil.rmtree(log, ignore_errors=True)
-        log.mkdir(parents=True)
+        pipes = {name: os.pipe() for name in PIPES}  # a limit on files, or a full disk, does not concern them
         self.pid = os.fork()
         if self.pid == 0:
+            newfound.run_folder.CHECKPOINT_PAUSE = pause
             try:
-                _become(words, folder, at, then or killed, log)
+                _become(words, folder, at, then or killed, {name: into for name, (_, into) in pipes.items()})
             finally:
                 os._exit(70)  # not reached: the command ends by itself
+        self._pipes = {name: out for name, (out, _) in pipes.items()}
+        self._heard = {name: bytearray() for name in PIPES}
+        for out, into in pipes.values():
+            os.close(into)
+            os.set_blocking(out, False)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
 
     def text(self, name: str) -> str:
-        path = self._log / name
-        return path.read_text("utf-8", "backslashreplace") if path.exists() else ""
+        """What has come through one of the pipes so far."""
+        try:
+            while some := os.read(self._pipes[name], 1 << 16):
+                self._heard[name] += some
+        except BlockingIOError:
+            pass  # nothing more for now
+        return self._heard[name].decode("utf-8", "backslashreplace")
 
     def wait(self) -> Ended:
         until = time.monotonic() + PATIENCE
@@ -70,20 +88,25 @@ class Forked:
                 self.kill()
                 os.waitpid(self.pid, 0)
                 raise AssertionError(f"it does not end: {self.text('said')[-500:]}")
+            for name in PIPES:
+                self.text(name)  # a full pipe would hold it up
             time.sleep(0.01)
-        status = ended[1]
-        changes = tuple(self.text("changes").splitlines())
-        return Ended(os.waitstatus_to_exitcode(status), self.text("said"), self.text("complained"), changes)
+        said, complained, changes = (self.text(name) for name in PIPES)
+        for out in self._pipes.values():
+            os.close(out)
+        return Ended(os.waitstatus_to_exitcode(ended[1]), said, complained, tuple(changes.splitlines()))
 
 
-def run(words: list[str], folder: Path, *, log: Path, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
+def run(
+    words: list[str], folder: Path, *, at: int = 0, then: Callable[[], object] | None = None, pause: float = 0.0
+) -> Ended:
     """The same, waited for."""
-    return Forked(words, folder, at=at, then=then, log=log).wait()
+    return Forked(words, folder, at=at, then=then, pause=pause).wait()
 
 
-def killed_after(seconds: float, words: list[str], folder: Path, *, log: Path) -> Ended:
-    """Killed at that time, unless it has ended before."""
-    command = Forked(words, folder, log=log)
+def killed_after(seconds: float, words: list[str], folder: Path) -> Ended:
+    """Killed at that time, unless it has ended before; with checkpoints as they are for everybody."""
+    command = Forked(words, folder, pause=newfound.run_folder.CHECKPOINT_PAUSE)
     time.sleep(seconds)
     command.kill()
     return command.wait()
@@ -94,17 +117,15 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], log: Path) -> None:
+def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], pipes: dict[str, int]) -> None:
     newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
-    newfound.run_folder.CHECKPOINT_PAUSE = 0.0  # the same changes each time
     Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     folder = folder.resolve()
     os.chdir(folder)
-    for name, number in (("said", 1), ("complained", 2)):
-        os.dup2(os.open(log / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    changes = os.open(log / "changes", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(pipes["said"], 1)
+    os.dup2(pipes["complained"], 2)
     count, busy = 0, False
 
     def seen(event: str, args: tuple[object, ...]) -> None:
@@ -113,7 +134,7 @@ def _become(words: list[str], folder: Path, at: int, then: Callable[[], object],
             return
         busy = True
         count += 1
-        os.write(changes, f"{event} {path}\n".encode("utf-8", "backslashreplace"))
+        os.write(pipes["changes"], f"{event} {path}\n".encode("utf-8", "backslashreplace"))
         if count == at:
             then()
         busy = False

@@ -1,12 +1,15 @@
 import csv
 import os
 
+import numpy as np
 import pytest
+import torch
 
+from newfound import run_folder
 from newfound.atomic import write_atomically
 from newfound.config import Settings
 from newfound.errors import UserError
-from newfound.run_folder import RunFolder
+from newfound.run_folder import Checkpoint, RunFolder
 
 SECTIONS = {"data": {"fingerprint": "abc"}, "backbone": {"fingerprint": "def"}}
 
@@ -84,6 +87,33 @@ def test_a_first_training_that_is_here_needs_no_other_run(tmp_path):
     begin(tmp_path / "other", resolved())
     with pytest.raises(UserError, match="stage1 was None"):
         begin(tmp_path / "other", resolved(stage1=tmp_path / "one"), resume=True)
+
+
+def test_short_epochs_share_a_checkpoint(tmp_path, monkeypatch):
+    """Writing takes a second here; none follows within four, but the last epoch always has one."""
+    clock = [0.0]
+    monkeypatch.setattr(run_folder, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", 4.0)
+    write = run_folder._save_tensors
+
+    def slowly(*args):
+        write(*args)
+        clock[0] += seconds
+
+    monkeypatch.setattr(run_folder, "_save_tensors", slowly)
+    run, model = RunFolder(tmp_path), torch.nn.Linear(1, 1)
+    (tmp_path / "checkpoint").mkdir()
+    optimiser, done = torch.optim.SGD(model.parameters()), []
+    seconds = 1.0
+    for epoch in range(1, 10):
+        if epoch == 5:
+            seconds = 1000.0  # the computer slept
+        checkpoint = Checkpoint(epoch, 9, np.zeros(1, dtype=np.int64))
+        run.save_epoch(model, optimiser, checkpoint, {"stage": 1, "epoch": epoch})
+        done.append(run.epochs_done(1))
+        clock[0] += 11.0 if epoch > 4 else 2.0
+    assert done == [1, 1, 3, 3, 5, 5, 5, 8, 9]
+    assert len(run.log()) == 9
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):

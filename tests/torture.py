@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -18,19 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, tzinfo
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # it is run as a program, too
 
+import newfound.decisions
 from forked import Ended, Forked, killed_after, run
 from pictures import write_folder
 from review.live import Server
 
-DISCOVER = ["discover", "images", "--classes", "4", "--epochs", "2", "--image-size", "32", "--bank-views", "2",
-            "--batch-size", "12", "--bank-dir", "bank", "--out", "run", "--truth", "truth.csv", "--resume"]  # fmt: skip
 REVIEW = ["review", "run", "--no-browser"]
 DECISIONS: tuple[dict[str, object], ...] = (
     {"action": "rename", "class": 2, "name": "sky"},
@@ -51,8 +53,16 @@ PHASES = (  # of what a run does, by the file that changes
     (r"run/.", "writing results"),
     (r"run", "making the run folder"),
 )
+RESULTS = re.compile(r"run/(assignments\.csv|classes\.csv|embeddings\.npy|model\..*|anchors\.jsonl|checkpoint/.*)")
 DISK = "size=100m"
 WAITED = 60.0  # seconds for a server to come up
+
+
+def discover(*more: str, epochs: int = 2) -> list[str]:
+    """The words of the command."""
+    words = ["discover", "images", "--classes", "4", "--epochs", str(epochs), "--image-size", "32", "--bank-views", "2"]
+    words += ["--batch-size", "12", "--bank-dir", "bank", "--out", "run", "--truth", "truth.csv", "--resume"]
+    return [*words, *more]
 
 
 @dataclass(frozen=True)
@@ -67,12 +77,15 @@ class Blow:
 class Trial:
     """A folder of its own with images, in which commands run."""
 
-    def __init__(self, place: Path, name: str, sample: Path, words: list[str]) -> None:
-        self.words, self.folder, self.log = words, place / name, place / f"{name}-log"
-        shutil.copytree(sample, self.folder, dirs_exist_ok=True)
+    def __init__(self, folder: Path, sample: Path, words: list[str], pause: float) -> None:
+        self.folder, self._words, self._pause = folder, words, pause
+        shutil.copytree(sample, folder, dirs_exist_ok=True)
 
     def run(self, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
-        return run(self.words, self.folder, log=self.log, at=at, then=then)
+        return run(self._words, self.folder, at=at, then=then, pause=self._pause)
+
+    def killed_after(self, seconds: float) -> Ended:
+        return killed_after(seconds, self._words, self.folder)
 
     def ends_like(self, reference: dict[str, bytes]) -> str:
         """Go on to the end, and compare; what differs."""
@@ -91,7 +104,6 @@ class Trial:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)
-        shutil.rmtree(self.log, ignore_errors=True)
 
 
 def differences(found: dict[str, bytes], reference: dict[str, bytes]) -> str:
@@ -109,7 +121,8 @@ def phase(change: str) -> str:
 
 def clear_sentence(ended: Ended, *words: str) -> str:
     """What is wrong with how a command complained; nothing, if it is one sentence that names the matter."""
-    if ended.status != 2 or not ended.complained.startswith("newfound: "):
+    lines = ended.complained.splitlines()
+    if ended.status != 2 or len(lines) != 1 or not lines[0].startswith("newfound: "):
         return f"status {ended.status}, said: {ended.complained.strip()[-300:]}"
     missing = [word for word in words if word not in ended.complained]
     return f"does not name {missing}: {ended.complained.strip()}" if missing else ""
@@ -118,8 +131,8 @@ def clear_sentence(ended: Ended, *words: str) -> str:
 class Torture:
     """All blows, on a run small enough to be made hundreds of times."""
 
-    def __init__(self, place: Path, words: list[str] = DISCOVER, seed: int = 0) -> None:
-        self.place, self.words, self.random = place, words, random.Random(seed)
+    def __init__(self, place: Path, words: list[str] | None = None, pause: float = 0.0, seed: int = 0) -> None:
+        self.place, self.words, self.pause, self.random = place, words or discover(), pause, random.Random(seed)
         self.sample = place / "sample"
         write_folder(self.sample)
         self.trials = 0
@@ -132,18 +145,25 @@ class Torture:
 
     def trial(self) -> Trial:
         self.trials += 1
-        return Trial(self.place, f"trial-{self.trials}", self.sample, self.words)
+        return Trial(self.place / f"trial-{self.trials}", self.sample, self.words, self.pause)
 
-    def points(self, most: int | None, of: Sequence[str] | None = None) -> list[int]:
-        """Numbers of changes: all, or some from the first to the last."""
-        every = range(1, len(self.changes if of is None else of) + 1)
+    def points(self, most: int | None, changes: Sequence[str], what: str = "") -> list[int]:
+        """Numbers of changes that begin with ``what``: all, or some, from as many phases as can be."""
+        every = [number for number, change in enumerate(changes, 1) if change.startswith(what)]
         if most is None or most >= len(every):
-            return list(every)
-        return sorted(self.random.sample(every, most))
+            return every
+        self.random.shuffle(every)
+        met = Counter[str]()
+        turn = {}
+        for number in every:  # the first of each phase, then the second of each
+            during = phase(changes[number - 1])
+            turn[number] = met[during]
+            met[during] += 1
+        return sorted(sorted(every, key=turn.__getitem__)[:most])
 
     def killed_at_changes(self, most: int | None = None) -> Iterator[Blow]:
         """Just before a file is opened for writing, renamed or removed; once each."""
-        for number in self.points(most):
+        for number in self.points(most, self.changes):
             trial = self.trial()
             ended = trial.run(at=number)
             assert ended.status == -signal.SIGKILL, ended
@@ -155,7 +175,7 @@ class Torture:
         while kills > 0:
             trial, blows = self.trial(), []
             for _ in range(min(kills, self.random.randint(1, 5))):
-                ended = killed_after(self.random.uniform(0, self.seconds), self.words, trial.folder, log=trial.log)
+                ended = trial.killed_after(self.random.uniform(0, self.seconds))
                 if ended.status == -signal.SIGKILL:
                     during = phase(ended.changes[-1]) if ended.changes else "reading images"
                     blows.append(f"{during}, at any moment")
@@ -166,22 +186,20 @@ class Torture:
 
     def killed_in_a_file(self, most: int | None = None) -> Iterator[Blow]:
         """With some of its bytes written."""
-        for number in self.opened(most, self.changes):
+        for number in self.points(most, [_written(change) for change in self.changes], "open "):
             trial = self.trial()
-            ended = trial.run(at=number, then=self.within(self.changes[number - 1], self.reference))
+            path = self.changes[number - 1].removeprefix("open ")
+            ended = trial.run(at=number, then=self.within(path, self.whole))
             assert ended.status == -signal.SIGXFSZ, ended
-            yield Blow("killed", f"{phase(ended.changes[-1])}, within a file", trial.ends_like(self.reference))
+            wrong = was_cut(trial.folder / path) or trial.ends_like(self.reference)
+            yield Blow("killed", f"{phase(ended.changes[-1])}, within a file", wrong)
             trial.remove()
 
-    def opened(self, most: int | None, changes: Sequence[str]) -> list[int]:
-        """Numbers of changes that open a file: all, or some."""
-        every = [number for number, change in enumerate(changes, 1) if change.startswith("open ")]
-        return every if most is None or most >= len(every) else sorted(self.random.sample(every, most))
-
-    def within(self, change: str, whole: dict[str, bytes]) -> Callable[[], object]:
+    def within(self, path: str, whole: Trial) -> Callable[[], object]:
         """What kills a command somewhere in the file that it is about to write."""
-        path = change.removeprefix("open ").removesuffix(".tmp")
-        return partial(no_file_beyond, self.random.randrange(max(1, len(whole.get(path, b"")))))
+        grows = re.search(r"\.jsonl$|decisions", path)
+        written = 60 if grows else (whole.folder / path.removesuffix(".tmp")).stat().st_size
+        return partial(no_file_beyond, Path(path), self.random.randrange(1, written))
 
     def killed_in_review(self, most: int | None = None) -> Iterator[Blow]:
         """While decisions are saved: those that were answered are there, and at most the one that was not."""
@@ -190,35 +208,40 @@ class Torture:
         answered, ended = reviewed(whole, 0)
         assert answered == len(DECISIONS), ended.complained
         reference, changes = whole.files(), ended.changes
-        blows: list[tuple[int, Callable[[], object] | None]] = [(at, None) for at in self.points(most, changes)]
-        blows += [(at, self.within(changes[at - 1], reference)) for at in self.opened(most, changes)]
-        for number, then in blows:
+        opened = self.points(most, [_written(change) for change in changes], "open ")
+        for number, cut in [*((n, False) for n in self.points(most, changes)), *((n, True) for n in opened)]:
             trial = self.trial()
             shutil.copytree(self.whole.folder, trial.folder, dirs_exist_ok=True)
-            answered, ended = reviewed(trial, 0, at=number, then=then)
-            assert ended.status in (-signal.SIGKILL, -signal.SIGXFSZ), ended
+            path = changes[number - 1].removeprefix("open ")
+            answered, ended = reviewed(trial, 0, at=number, then=self.within(path, whole) if cut else None)
+            assert ended.status == -(signal.SIGXFSZ if cut else signal.SIGKILL), ended
+            cut_there = was_cut(trial.folder / path) if cut else ""
             kept = len(decisions_of(trial))
             wrong = "" if answered <= kept <= answered + 1 else f"{answered} decisions were answered, {kept} are there"
+            wrong = wrong or cut_there
             reviewed(trial, kept)
-            during = phase(ended.changes[-1]) + (", within a file" if then else "")
+            during = phase(ended.changes[-1]) + (", within a file" if cut else "")
             yield Blow("review killed", during, wrong or differences(trial.files(), reference))
             trial.remove()
 
     def disk_full(self, most: int | None = None) -> Iterator[Blow]:
         """From some change on nothing can be written any more, until somebody makes room."""
-        for number in self.points(most):
+        for number in self.points(most, self.changes):
             trial = self.trial()
             with mounted(trial, self.sample):
                 ended = trial.run(at=number, then=lambda: fill(Path("filler")))
+                (trial.folder / "filler").unlink()
                 during = phase(self.changes[number - 1])
                 told = "are free. Free some space" if "the bank needs" in ended.complained else "No space left"
-                wrong = clear_sentence(ended, told) if ended.status else ""  # directories may still fit
-                (trial.folder / "filler").unlink()
+                if ended.status:
+                    wrong = clear_sentence(ended, told)
+                else:  # what was left to do, such as a rename, needed no room
+                    wrong = differences(trial.files(), self.reference)
                 yield Blow("disk full", during, wrong or trial.ends_like(self.reference))
 
     def read_only(self, most: int | None = None) -> Iterator[Blow]:
         """Killed; then the folder cannot be written to; then it can again."""
-        for number in self.points(most):
+        for number in self.points(most, self.changes):
             trial = self.trial()
             with mounted(trial, self.sample):
                 ended = trial.run(at=number)
@@ -228,7 +251,7 @@ class Torture:
                 yield Blow("folder read-only", phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
 
     def image_gone(self) -> Iterator[Blow]:
-        """Deleted, and changed, while the bank is built; then it is back."""
+        """Deleted, and changed, while the bank is built; then it is back. Later it is not needed."""
         name = "images/unlabelled/024.png"
         other = (self.sample / "images/unlabelled/023.png").read_bytes()
         gone: dict[str, Callable[[], object]] = {
@@ -242,16 +265,26 @@ class Torture:
             shutil.copy(self.sample / name, trial.folder / name)
             yield Blow(what, phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
             trial.remove()
+        training = next(n for n, change in enumerate(self.changes, 1) if phase(change) == "training")
+        for what, then in gone.items():
+            trial = self.trial()
+            ended = trial.run(at=training, then=then)
+            results = {path: content for path, content in self.reference.items() if RESULTS.fullmatch(path)}
+            found = {path: content for path, content in trial.files().items() if RESULTS.fullmatch(path)}
+            yield Blow(what, "training", ended.complained if ended.status else differences(found, results))
+            trial.remove()
 
     def clock_back(self, most: int | None = None) -> Iterator[Blow]:
         """Killed; all files are dated years ahead; the clock runs backwards from there."""
-        for number in self.points(most):
+        for number in self.points(most, self.changes):
             trial = self.trial()
             ended = trial.run(at=number)
             for path in trial.folder.rglob("*"):
                 os.utime(path, (4e9, 4e9))
             again = trial.run(at=1, then=turn_clock)
             wrong = again.complained if again.status else differences(trial.files(), self.reference)
+            answered, _ = reviewed(trial, 0, at=1, then=turn_clock)
+            wrong = wrong or ("" if answered == len(DECISIONS) else f"only {answered} decisions were answered")
             yield Blow("clock back", phase(ended.changes[-1]), wrong)
             trial.remove()
 
@@ -271,16 +304,35 @@ def fill(path: Path) -> None:
     os.close(handle)
 
 
-def no_file_beyond(length: int) -> None:
-    """From now on the system kills us where we write further than that, having written as far as that."""
+def no_file_beyond(path: Path, length: int) -> None:
+    """From now on the system kills us where we write further than that, counted from the file's end as it is now."""
+    length += path.stat().st_size if path.exists() and not path.name.endswith(".tmp") else 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (length, length))
 
 
+def was_cut(path: Path) -> str:
+    """What is wrong if a file is not there in part, as it should be after a kill within it."""
+    content = path.read_bytes() if path.exists() else b""
+    return "" if content and (path.suffix != ".jsonl" or not content.endswith(b"\n")) else f"{path.name} was not cut"
+
+
+def _written(change: str) -> str:
+    """Locks are opened and stay empty."""
+    return change if not change.endswith("lock") else ""
+
+
 def turn_clock() -> None:
-    started = time.time()
-    real = time.time
+    """Years back, and running backwards from there."""
+    started, real = time.time(), time.time
     time.time = lambda: 2 * started - 1e8 - real()
+
+    class Turned(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Turned:
+            return cls.fromtimestamp(time.time(), tz)
+
+    newfound.decisions.datetime = Turned  # type: ignore[misc]
 
 
 class mounted:
@@ -307,7 +359,7 @@ def remounted(trial: Trial, how: str) -> None:
 
 def reviewed(trial: Trial, done: int, at: int = 0, then: Callable[[], object] | None = None) -> tuple[int, Ended]:
     """Make the decisions from number ``done`` on, then stop; how many are answered when the server is gone."""
-    command = Forked(REVIEW, trial.folder, at=at, then=then, log=trial.log)
+    command = Forked(REVIEW, trial.folder, at=at, then=then)
     server = _up(command)
     if server is not None and at == 0:
         server.state()  # it is ready for Ctrl-C once it answers
@@ -348,7 +400,7 @@ def decisions_of(trial: Trial) -> list[object]:
 def blows(place: Path, much: bool) -> Iterator[Blow]:
     """Everything there is, or a part that takes about a minute."""
     torture = Torture(place / "one")
-    yield from torture.killed_at_changes(None if much else 4)
+    yield from torture.killed_at_changes(None if much else 7)
     yield from torture.killed_in_a_file(None if much else 2)
     yield from torture.killed_at_moments(40 if much else 2)
     yield from torture.killed_in_review(None if much else 2)
@@ -358,7 +410,8 @@ def blows(place: Path, much: bool) -> Iterator[Blow]:
         yield from torture.disk_full(40 if much else 1)
         yield from torture.read_only(10 if much else 1)
     if much:
-        yield from Torture(place / "two", [*DISCOVER, "--seeds", "2"]).killed_at_changes(20)
+        yield from Torture(place / "two", discover("--seeds", "2")).killed_at_changes(20)
+        yield from Torture(place / "three", discover(epochs=4), pause=math.inf).killed_at_changes(20)
 
 
 def can_mount() -> bool:
@@ -383,6 +436,7 @@ def table(found: Sequence[Blow], seconds: float) -> str:
         lines.append(f"| {what} | {during} | {len(of_kind)} | {sum(bool(blow.wrong) for blow in of_kind)} |")
     lines.append(f"| in all | | {len(found)} | {sum(bool(blow.wrong) for blow in found)} |")
     told = f"`make torture`, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {seconds / 60:.0f} minutes."
+    told += "" if can_mount() else " No disk could be mounted here: full and read-only ones were not tried."
     return "\n".join([*lines, "", told, '"During" is named after the file that was about to change.', ""])
 
 

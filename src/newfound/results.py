@@ -77,6 +77,8 @@ class Results:
             raise UserError(f"{path} has the shape {found.shape}, not a row of numbers for each image. {ANEW}")
         if len(found) != len(self):
             raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images. {ANEW}")
+        if not np.isfinite(found).all():
+            raise UserError(f"{path} has numbers that are not finite. {ANEW}")
         return np.asarray(found, dtype=np.float32)
 
     @cached_property

@@ -5,7 +5,7 @@ skipped.csv         files that were not used, and why
 class_count.json    how many classes there seem to be, where that was not told
 log.jsonl           a line per epoch
 anchors.jsonl       a line per epoch that had anchors
-checkpoint/         an epoch of each training, at most seconds old, to go on from
+checkpoint/         each training as it was a few epochs or seconds ago, to go on from
 assignments.csv     class and confidence of every image
 classes.csv         name, size, nearest class of every class
 embeddings.npy      features, a row per line of assignments.csv, float16, length 1
@@ -26,12 +26,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from tokenize import TokenError
 from typing import Any
 
@@ -62,7 +62,8 @@ FINGERPRINTED = {  # sections of config.toml
 }
 
 
-CHECKPOINT_PAUSE = 4.0  # no other checkpoint for this many times as long as the last one took to write
+CHECKPOINT_PAUSE = 4.0  # no other checkpoint for this many times as long as the last one took to write,
+LONGEST_PAUSE = 30.0  # seconds at most
 ANEW = "newfound discover --resume writes it anew."
 
 
@@ -236,10 +237,10 @@ class RunFolder:
     ) -> None:
         """Append ``entry`` to the log, then replace the checkpoint: killed in between, ``restore`` drops the line.
 
-        Epochs that take hardly longer than a checkpoint share one, so that small folders do not wait for the disk.
+        Short epochs share a checkpoint, so that small folders do not wait for the disk.
         """
         self._append("log.jsonl", entry)
-        began = time.monotonic()
+        began = monotonic()
         if began < self._pause_ends and checkpoint.epoch < checkpoint.epochs:
             return
         tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
@@ -250,8 +251,8 @@ class RunFolder:
         tensors["labels"] = torch.from_numpy(checkpoint.labels)
         state = {name: value for name, value in vars(checkpoint).items() if name != "labels"}
         _save_tensors(self._checkpoint(entry["stage"]), tensors, {"state": json.dumps(state)})
-        ended = time.monotonic()
-        self._pause_ends = ended + CHECKPOINT_PAUSE * (ended - began)
+        ended = monotonic()
+        self._pause_ends = ended + min(CHECKPOINT_PAUSE * (ended - began), LONGEST_PAUSE)
 
     @asked_of_first
     def has_stage1(self) -> bool:

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer, ViTSpec, ViTTail, load_vit, with_statistics
+from newfound.config import VIT_BLOCKS
 from newfound.errors import UserError
 
 MODELS = ["vit_dino", "vit_dinov2", "vit_dinov2_reg"]
@@ -294,6 +295,10 @@ def test_a_saved_tail_loads_without_its_trunk():
     alone.load_state_dict(tail.state_dict())
     tokens = random_images(2, 20, 16, dtype=torch.float32)
     assert torch.equal(alone(tokens), tail(tokens))
+
+
+def test_settings_know_how_many_blocks_there_are():
+    assert {spec.depth for spec in VIT_SPECS.values()} == {VIT_BLOCKS}
 
 
 @pytest.mark.parametrize("name", VIT_SPECS)

@@ -18,7 +18,9 @@ from scipy.io import savemat
 from newfound.datasets import flowers, load_benchmark
 from newfound.datasets.pickles import read_pickle
 from newfound.datasets.sources import ZipSource, class_files
+from newfound.datasets.table import table_of
 from newfound.errors import UserError
+from pictures import write_class_folders
 
 
 def png(shade: int) -> bytes:
@@ -192,6 +194,18 @@ def test_an_unreadable_image_is_named(tmp_path):
         archive.writestr("ant/0.png", b"hello")
     with pytest.raises(UserError, match=r"a\.zip, ant/0\.png: not a PNG"):
         ZipSource(tmp_path / "a.zip", ["ant/0.png"]).open(0, None)
+
+
+def test_an_image_changed_after_it_was_looked_at_is_refused(tmp_path):
+    """A bank goes by the content it was promised."""
+    root, lists = write_class_folders(tmp_path)
+    benchmark = load_benchmark("folder", root, lists=lists)
+    table = table_of(benchmark, root)
+    assert table.open(3).size == table.open(4).size
+    (root / table.files[3]).write_bytes((root / table.files[4]).read_bytes())
+    with pytest.raises(UserError, match=rf"{table.files[3]} in .* has changed since"):
+        table.open(3)
+    table.open(4)
 
 
 def test_large_jpegs_are_decoded_smaller_from_a_zip_too(tmp_path):

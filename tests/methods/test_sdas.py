@@ -2,8 +2,8 @@
 
 import copy
 import json
-import math
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -131,12 +131,13 @@ WITHOUT_PRETRAIN = {"strategy": "without-pretrain", "warmup_epochs": 2}
 @pytest.mark.parametrize(
     ("changes", "stop", "pause"),
     [({}, stop, 0) for stop in [(1, 1), (1, 5), (2, 1), (2, 3), (2, 5)]]
-    + [({}, stop, math.inf) for stop in [(1, 4), (2, 3), (2, 5)]]
+    + [({}, stop, 3) for stop in [(1, 3), (2, 2), (2, 4)]]
     + [({"strategy": "fixed"}, stop, 0) for stop in [(1, 5), (2, 3)]]
-    + [(WITHOUT_PRETRAIN, (1, epoch), 0) for epoch in (1, 3, 5)],
+    + [(WITHOUT_PRETRAIN, (1, epoch), pause) for epoch, pause in ((1, 0), (3, 0), (3, 3), (5, 0))],
 )
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch, stop, changes, pause):
-    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", pause)  # for ever: only the first and the last epoch have one
+    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", pause)
+    monkeypatch.setattr(run_folder, "monotonic", count().__next__)  # 3: of every third epoch, and the last
     whole = Run(tmp_path / "whole", REFEREE, **changes)
     expected = whole.fit()
 
@@ -148,6 +149,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch, 
 
     with pytest.raises(KeyboardInterrupt):
         Run(tmp_path / "stopped", REFEREE, folder=Stopping, **changes).fit()
+    assert (RunFolder(tmp_path / "stopped").epochs_done(stop[0]) < stop[1]) == (pause > 0)
     for name in ("log.jsonl", "anchors.jsonl"):  # killed while the next epoch was at work, in the middle of a line
         with open(tmp_path / "stopped" / name, "a") as file:
             file.write(json.dumps({"stage": stop[0], "epoch": stop[1] + 1, "omega": 9.0}) + '\n{"epo')

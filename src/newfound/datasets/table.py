@@ -12,6 +12,7 @@ from PIL.Image import Image
 
 from newfound.datasets.benchmark import Benchmark
 from newfound.distributed import from_first
+from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.truth import Truth
 
@@ -23,7 +24,14 @@ class BenchmarkTable(ImageTable):
     benchmark: Benchmark
 
     def open(self, index: int, shorter_side: int | None = None) -> Image:
-        return self.benchmark.open(index, shorter_side)
+        """Image number `index`, as long as it is still the one that was looked at."""
+        image = self.benchmark.open(index, shorter_side)
+        if self.benchmark.digest(index) != self.digests[index]:
+            raise UserError(
+                f"{self.files[index]} in {self.root} has changed since the data set was looked through. "
+                "Restore it, or start again with the data set as it is."
+            )
+        return image
 
 
 def table_of(benchmark: Benchmark, root: Path, on_progress: Callable[[int, int], None] | None = None) -> BenchmarkTable:
