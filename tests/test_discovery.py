@@ -382,14 +382,28 @@ def test_seeds_go_on_where_they_stopped(folder, tmp_path, monkeypatch):
         if self.path.name == "1" and entry["stage"] == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunFolder, "save_epoch", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        discover(folder[0], settings, out=tmp_path / "run", seeds=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_epoch", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            discover(folder[0], settings, out=tmp_path / "run", seeds=2)
     assert not (tmp_path / "run" / "stability.json").exists()
-    monkeypatch.undo()
     discover(folder[0], settings, out=tmp_path / "run", seeds=2, resume=True)
     for name in ("stability.json", "seeds/1/assignments.csv", "assignments.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (whole.run / name).read_bytes()
+
+
+def test_seeds_are_added_to_a_run_that_has_ended(folder, tmp_path):
+    """Its own training is not done again, and its results stay as they are."""
+    kept = ("assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
+    one = discover_and_report(folder[0], Settings(4, **FAST), out=tmp_path / "run", seeds=1)
+    before = {name: (one.run / name).read_bytes() for name in kept}
+    assert one.results.stability is None
+    two = discover_and_report(folder[0], Settings(4, **FAST), out=tmp_path / "run", seeds=2, resume=True)
+    assert {name: (two.run / name).read_bytes() for name in kept} == before
+    assert json.loads((two.run / "stability.json").read_text())["seeds"] == [0, 1]
+    other = read_results(two.run / "seeds" / "1").assignment
+    assert two.results.stability == compare([one.results.assignment, other], [0, 1])
+    assert read_page(two.run / "report.html")[0]["stability"]["seeds"] == [0, 1]
 
 
 @pytest.mark.parametrize(("seeds", "settings", "message"), [

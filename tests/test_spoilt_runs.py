@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import uvicorn
 from safetensors.torch import load_file, save_file
 
 import hostile
@@ -101,6 +102,8 @@ COMMANDS = {
     "report": ["report", "run"],
     "predict": ["predict", "run", "images", "--out", "table.csv"],
     "export": ["export", "run", "--folders", "copies"],
+    "onnx": ["export", "run", "--onnx", "model.onnx"],
+    "review": ["review", "run", "--no-browser"],
     "continue": ["discover", "images", "--continue", "run", "--bank-dir", "banks", *FAST],
     "resume": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN],
 }
@@ -167,6 +170,7 @@ M, J, C, A, K, E, D, S = (
     "decisions.json", "checkpoint/stage2.safetensors",
 )  # fmt: skip
 TABLES = "assignments.csv and classes.csv are not as a run writes them"
+NOT_FINITE = "embeddings.npy has numbers that are not finite"
 SPOILT = [  # what is spoilt, how, and what each command says of it; None: it works all the same
     ("bytes changed in the header", M, hostile.flipped(0.02), {"predict": "model.safetensors"}),
     ("bytes changed in the data", M, hostile.flipped(0.9), {"predict": "model.safetensors"}),
@@ -212,7 +216,7 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
     ("binary", A, hostile.content(bytes(range(256)) * 9), {"report": TABLES}),
     ("NUL bytes", A, hostile.replaced("red", "r\0d"), {"report": TABLES}),
     ("endless cell", A, line("x" * 200_000), {"report": TABLES}),
-    ("files elsewhere", A, hostile.replaced("unlabelled/", "../../"), {"export": TABLES}),
+    ("files elsewhere", A, hostile.replaced("unlabelled/", "../../"), {"export": TABLES, "review": TABLES}),
     ("files from the root", A, hostile.replaced("unlabelled/", "/etc/"), {"report": TABLES}),
     ("one file twice", A, lambda path: line(path.read_text().splitlines()[-1] + "\r\n")(path), {"report": TABLES}),
     ("confidence NaN", A, hostile.replaced("0.", "nan"), {"report": TABLES}),
@@ -222,7 +226,8 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
     ("other shape", E, array(np.ones((3, 2))), {"report": "has 3 rows, and there are 16 images"}),
     ("a number", E, array(np.float32(3)), {"report": "embeddings.npy"}),
     ("text", E, array(np.full((16, 2), "a")), {"report": "embeddings.npy"}),
-    ("not finite", E, array(np.full((16, 2), np.nan)), {"report": None}),
+    ("not a number", E, array(np.full((16, 2), np.nan)), {"report": NOT_FINITE}),
+    ("one infinite", E, array(np.where(np.eye(16, 2), np.inf, 1)), {"report": NOT_FINITE, "review": NOT_FINITE}),
     ("no columns", E, array(np.ones((16, 0))), {"report": "embeddings.npy"}),
     ("an archive", E, lambda path: (np.savez(path.with_suffix(".npz"), a=1), path.with_suffix(".npz").replace(path)),
      {"report": "embeddings.npy is damaged"}),
@@ -264,10 +269,21 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
         for command, words in answers.items()
     ],
 )
-def test_a_spoilt_run(run, newfound, file, spoil, command, words):
+def test_a_spoilt_run(run, newfound, monkeypatch, file, spoil, command, words):
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: pytest.fail("it is served"))
     spoil(run / file)
     Case("", refused=words).check(newfound, *COMMANDS[command])
     assert not (run / "ran").exists(), "code in the file was run"
+
+
+@pytest.mark.parametrize("where", [0.02, 0.9])
+def test_no_graph_of_a_spoilt_model(run, newfound, where):
+    """It is refused as predicting is, word by word."""
+    hostile.flipped(where)(run / M)
+    predicted, exported = newfound(*COMMANDS["predict"]), newfound(*COMMANDS["onnx"])
+    exported.check_refused("model.safetensors is damaged")
+    assert exported == predicted
+    assert sorted(os.listdir()) == ["banks", "images", "run", "truth.csv"]
 
 
 def results_of(run: Path) -> dict[str, bytes]:

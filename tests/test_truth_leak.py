@@ -1,6 +1,7 @@
 """The truth changes the score and nothing else, whatever it says."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from newfound import bench as bench_module
 from newfound.bench import bench
 from newfound.config import Settings
+from newfound.datasets import load_benchmark
+from newfound.datasets.table import table_of
 from newfound.discovery import discover
 from newfound.report.page import read_page
-from newfound.truth import Truth
-from pictures import COLOURS, write_class_folders
+from pictures import COLOURS, write_class_folders, write_folder
 
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 SCORES = {"log.jsonl": {"all", "old", "new", "seconds"}, "anchors.jsonl": {"clean", "overall"}}
@@ -53,10 +55,15 @@ def without_scores(content, thumbnails):
     return content, thumbnails
 
 
+def most_anchors(run):
+    """In an epoch of a run."""
+    return max(json.loads(line)["anchors"] for line in (run / "anchors.jsonl").read_text().splitlines())
+
+
 @pytest.mark.parametrize("method", ["sdas", "gcd"])
-def test_a_poisoned_truth_changes_no_byte(folder, tmp_path, method):
+def test_a_poisoned_truth_changes_no_byte(tmp_path, method):
     """The number of classes is counted, anchors are chosen, the page is written; only the scores differ."""
-    images, truth = folder
+    images, truth = write_folder(tmp_path, known=("red",), new=("green", "blue", "yellow"))  # some new ones are counted
     truths = {"none": None, "true": truth}
     for i in range(2):
         truths[f"poisoned-{i}"] = tmp_path / f"poisoned-{i}.csv"
@@ -67,25 +74,47 @@ def test_a_poisoned_truth_changes_no_byte(folder, tmp_path, method):
     }
     expected = all_files(runs["none"].run)
     assert {"assignments.csv", "class_count.json", "model.safetensors", "report.html"} <= expected.keys()
+    if method == "sdas":
+        assert "anchors.jsonl" in expected
+        assert most_anchors(runs["none"].run) > 0
     for name, found in runs.items():
         assert all_files(found.run) == expected, name
     assert runs["none"].metrics is None
     assert runs["true"].metrics["all"] != runs["poisoned-0"].metrics["all"]
 
 
+def with_other_classes(benchmark):
+    """No unlabelled image keeps its class; all labelled ones do."""
+    unlabelled, count = np.flatnonzero(benchmark.labels() < 0), len(benchmark.class_names)
+    steps = np.random.default_rng(0).integers(1, count, len(unlabelled))
+    classes = benchmark.classes.copy()
+    classes[unlabelled] = (classes[unlabelled] + steps) % count
+    return replace(benchmark, classes=classes)
+
+
+def without_truth(table):
+    """All that a table holds but the benchmark itself."""
+    return {**vars(table), "labels": table.labels.tolist(), "benchmark": None}
+
+
 def test_a_poisoned_benchmark_changes_no_byte(tmp_path, monkeypatch):
     """Here the truth comes with the images: class folders of which some are hidden."""
     root, lists = write_class_folders(tmp_path)
-    real = bench_module.truth_of
+    right = load_benchmark("folder", root, lists=lists)
+    wrong = with_other_classes(right)
+    assert ((right.targets() == wrong.targets()) == (right.labels() >= 0)).all()
+    assert without_truth(table_of(right, root)) == without_truth(table_of(wrong, root))
 
-    def shuffled(benchmark):
-        truth: Truth = real(benchmark)
-        order = np.random.default_rng(0).permutation(len(truth.images))
-        return Truth(truth.images, truth.classes[order], truth.known[order], truth.untold, truth.names)
-
-    settings = Settings(method="sdas", **FAST)
-    honest = bench("folder", root, settings, lists=lists, seeds=[0], out=tmp_path / "honest")
-    monkeypatch.setattr(bench_module, "truth_of", shuffled)
-    lied_to = bench("folder", root, settings, lists=lists, seeds=[0], out=tmp_path / "lied to")
-    assert honest["numbers"] != lied_to["numbers"]
-    assert all_files(tmp_path / "honest" / "seed-0") == all_files(tmp_path / "lied to" / "seed-0")
+    reports = {}
+    for name, benchmark in (("right", right), ("wrong", wrong)):
+        monkeypatch.setattr(bench_module, "load_benchmark", lambda *_, told=benchmark, **__: told)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name / "cache"))  # each builds a bank of its own
+        settings = Settings(method="sdas", **FAST)
+        reports[name] = bench("folder", root, settings, lists=lists, seeds=[0], out=tmp_path / name / "out")
+    expected = all_files(tmp_path / "right" / "out" / "seed-0")
+    assert {"assignments.csv", "anchors.jsonl", "model.safetensors", "checkpoint/stage2.safetensors"} <= expected.keys()
+    assert most_anchors(tmp_path / "right" / "out" / "seed-0") > 0
+    assert all_files(tmp_path / "wrong" / "out" / "seed-0") == expected
+    for name in ("dataset", "settings", "seeds"):
+        assert reports["right"][name] == reports["wrong"][name]
+    assert reports["right"]["numbers"] != reports["wrong"]["numbers"]

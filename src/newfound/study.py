@@ -70,6 +70,8 @@ def study(
     A figure shows one run of each kind, with the first of the seeds.
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-study-{dataset}")
+    if settings.oracle_clean_anchors:
+        raise UserError("--oracle-clean-anchors has no place in a study: hard-labels has rows with it")
     chosen = STUDIES[name] if name in STUDIES else FIGURES[name]
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)

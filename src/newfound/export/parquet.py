@@ -9,11 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from newfound.decisions import NOT_A_CLASS, Reviewed
-from newfound.errors import UserError
 from newfound.export.decided import VERDICTS, given_name, plain, read_decided
 from newfound.export.outputs import check_free, need, new_file
 from newfound.screen import Screen
@@ -39,7 +35,7 @@ def export_parquet(run: Path | str, out: Path, *, screen: Screen | None = None) 
     screen = screen or Screen(quiet=True)
     check_free(out)
     reviewed = read_decided(run)
-    embeddings = _embeddings(reviewed)
+    embeddings = reviewed.results.embeddings
     schema = _schema(reviewed, embeddings.shape[1])
     with (
         screen.track("writing", len(embeddings)) as progress,
@@ -49,7 +45,7 @@ def export_parquet(run: Path | str, out: Path, *, screen: Screen | None = None) 
         for images in _blocks(len(embeddings)):
             columns = _columns(reviewed, images)
             columns["embedding"] = pa.FixedSizeListArray.from_arrays(
-                pa.array(np.asarray(embeddings[images], np.float32).ravel()), embeddings.shape[1]
+                pa.array(embeddings[images].ravel()), embeddings.shape[1]
             )
             writer.write_table(pa.table({name: columns[name] for name in schema.names}, schema=schema))
             progress.update(images.stop)
@@ -114,15 +110,3 @@ def _columns(reviewed: Reviewed, images: slice) -> dict[str, Any]:
         "is_anchor": a.is_anchor[images],
         "oracle": [results.oracle] * len(files),
     }
-
-
-def _embeddings(reviewed: Reviewed) -> NDArray[Any]:
-    """Mapped, not read: a large run's need not fit into memory."""
-    path = reviewed.results.run.path / "embeddings.npy"
-    try:
-        embeddings: NDArray[Any] = np.load(path, mmap_mode="r")
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    if embeddings.ndim != 2 or len(embeddings) != len(reviewed.results):
-        raise UserError(f"{path} does not belong to the assignments.csv beside it: its shape is {embeddings.shape}")
-    return embeddings
