@@ -187,11 +187,6 @@ def test_numbers_that_json_has_not_are_refused():
         json_for_html([float("nan")])
 
 
-def test_values_that_are_no_numbers_become_nought(tmp_path):
-    results = write_run(tmp_path, ["a.png", "b.png"], [0, 1], ("a", "b"), 1, embeddings=np.full((2, 3), np.nan))
-    assert write_report(results, QUIET).is_file()
-
-
 def test_policy_lets_nothing_else_in(small):
     assert policy("s", "c", live=False).startswith("default-src 'none'; img-src data:; style-src 'sha256-")
     assert "connect-src 'self'" in policy("s", "c", live=True)
