@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import statistics
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -300,7 +301,7 @@ def draw(chosen: Study, dataset: str, results: Sequence[Result], path: Path) -> 
             places = [i + 0.27 * (offset - 1) for i in range(len(names))]
             hatch = {"all": "", "old": "//", "new": ".."}[group]
             axes.bar(places, means, 0.25, yerr=spreads, color=colour, alpha=0.75, hatch=hatch, label=group.title())
-    axes.set_xticks(range(len(names)), [_wrapped(name) for name in names])
+    axes.set_xticks(range(len(names)), [_wrapped(name, 72 // len(names)) for name in names])
     axes.set_xlabel(chosen.axis)
     axes.set_ylabel("accuracy, %")
     axes.set_title(f"{chosen.title}: {dataset}", fontsize=10)
@@ -309,5 +310,11 @@ def draw(chosen: Study, dataset: str, results: Sequence[Result], path: Path) -> 
     save(figure, path)
 
 
-def _wrapped(name: str) -> str:
-    return name.replace(" + ", "\n+ ").replace(" (", "\n(")
+def _wrapped(name: str, width: int) -> str:
+    """In lines that fit below a bar.
+
+    >>> _wrapped("ours, estimated number", 12).splitlines()
+    ['ours,', 'estimated', 'number']
+    """
+    lines = name.replace(" + ", "\n+ ").replace(" (", "\n(").replace(", ", ",\n").splitlines()
+    return "\n".join(textwrap.fill(line, width, break_long_words=False) for line in lines)
