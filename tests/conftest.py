@@ -7,6 +7,7 @@ from browser import browser  # noqa: F401 - a fixture
 from doubles import mean_colour_backbone
 from hostile import newfound  # noqa: F401 - a fixture
 from newfound import run_folder
+from newfound.heads import Projector
 from newfound.report import write_report
 from newfound.screen import Screen
 from pictures import write_folder
@@ -30,6 +31,14 @@ def golden() -> Path:
 def own_cache(tmp_path_factory, monkeypatch):
     """No test reads or fills the user's bank."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def small_projector():
+    """For tests of what surrounds a training: as many layers, but quick to train and to write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Projector.__init__, "__defaults__", (64, 32, 3))
+        yield
 
 
 @pytest.fixture

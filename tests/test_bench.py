@@ -12,6 +12,8 @@ from newfound.datasets.table import table_of, truth_of
 from newfound.errors import UserError
 from pictures import write_class_folders
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 
 

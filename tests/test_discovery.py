@@ -31,6 +31,8 @@ from newfound.stability import compare
 from newfound.train import Progress, training_pair
 from pictures import picture, write_folder
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 discover = partial(discover_and_report, report=False)
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 

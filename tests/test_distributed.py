@@ -38,7 +38,7 @@ def words_of(settings):
 
 def start(folder: Path, out: Path, bank: Path, *more: str) -> subprocess.Popen:
     command = [*TORCHRUN, "2", "-m", "newfound", "discover", str(folder), *words_of(QUICK)]
-    command += ["--out", str(out), "--bank-dir", str(bank), *more]
+    command += ["--out", str(out), "--bank-dir", str(bank), "--no-report", *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -107,11 +107,19 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half
 
-    out = ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume", "--seeds", "2"))
-    assert out.count("going on after epoch") == out.count("Discovered classes") == out.count("seed 1, 2 of 2") == 1
+    out = ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume"))
+    assert out.count("going on after epoch") == out.count("Discovered classes") == 1
+    assert_same_run(tmp_path / "two", alone.run)
+
+
+def test_two_processes_with_two_seeds_and_a_page(photos, tmp_path):
+    program = str(Path(__file__).with_name("small_newfound.py"))
+    command = [*TORCHRUN, "2", program, "discover", str(photos), *words_of({**QUICK, "epochs": 1, "batch_size": 48})]
+    command += ["--out", str(tmp_path / "two"), "--bank-dir", str(tmp_path / "bank"), "--seeds", "2"]
+    out = ended_well(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    assert out.count("seed 1, 2 of 2") == out.count("Discovered classes") == 1
     assert json.loads((tmp_path / "two" / "stability.json").read_text())["seeds"] == [0, 1]
     assert (tmp_path / "two" / "report.html").exists()
-    assert_same_run(tmp_path / "two", alone.run)
 
 
 def test_a_slip_is_told_once(tmp_path):

@@ -14,6 +14,8 @@ from newfound.results import read_results
 from newfound.rounds import next_out
 from pictures import write_folder
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 
 

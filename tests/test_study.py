@@ -23,6 +23,8 @@ from newfound.studies import STUDIES, Row, Study
 from newfound.study import Result, first_training, folder_name, markdown, settings_of, study
 from pictures import write_class_folders
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 FAST = {"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 12}
 
 

@@ -21,6 +21,8 @@ from newfound.screen import Screen
 from newfound.train import Job, draw_batches, predict, training_pair
 from newfound.train import train as train_stage
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 QUIET = Screen(quiet=True)
 
 

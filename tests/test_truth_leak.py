@@ -15,6 +15,8 @@ from newfound.discovery import discover
 from newfound.report.page import read_page
 from pictures import COLOURS, write_class_folders, write_folder
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 SCORES = {"log.jsonl": {"all", "old", "new", "seconds"}, "anchors.jsonl": {"clean", "overall"}}
 CREATED_BY_TRUTH = {"metrics.json"}

@@ -22,6 +22,8 @@ from newfound.screen import Screen
 from newfound.train import Job, Prediction, draw_batches, train
 from newfound.truth import Truth
 
+pytestmark = pytest.mark.usefixtures("small_projector")
+
 
 class Run:
     """A run on the groups; ``fit`` may be called again to go on."""
