@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from browser import browser  # noqa: F401 - a fixture
-from doubles import mean_colour_backbone
+from doubles import SMALL_PROJECTOR, mean_colour_backbone
 from hostile import newfound  # noqa: F401 - a fixture
 from newfound import run_folder
 from newfound.heads import Projector
@@ -37,7 +37,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 def small_projector():
     """For tests of what surrounds a training: as many layers, but quick to train and to write."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Projector.__init__, "__defaults__", (64, 32, 3))
+        patch.setattr(Projector.__init__, "__defaults__", SMALL_PROJECTOR)
         yield
 
 

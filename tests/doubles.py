@@ -7,6 +7,8 @@ from newfound.backbones import Backbone
 from newfound.backbones.embeddings import AdapterTail
 from newfound.backbones.weights import fingerprint
 
+SMALL_PROJECTOR = (64, 32, 3)  # defaults of Projector that are quick to train and to write
+
 
 class MeanColour(nn.Module):
     """A trunk that runs in no time: the picture in 4×4 patches, through a fixed random map."""

@@ -21,6 +21,7 @@ import newfound.discovery
 import newfound.report
 import newfound.review
 import newfound.run_folder
+from doubles import SMALL_PROJECTOR
 from newfound import cli
 from newfound.heads import Projector
 
@@ -119,7 +120,7 @@ def killed() -> None:
 
 def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], pipes: dict[str, int]) -> None:
     newfound.bank.SHARD_IMAGES = 8  # several shards of a few images
-    Projector.__init__.__defaults__ = (64, 32, 3)  # quick to train and to write
+    Projector.__init__.__defaults__ = SMALL_PROJECTOR
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     folder = folder.resolve()

@@ -131,8 +131,8 @@ def clear_sentence(ended: Ended, *words: str) -> str:
 class Torture:
     """All blows, on a run small enough to be made hundreds of times."""
 
-    def __init__(self, place: Path, words: list[str] | None = None, pause: float = 0.0, seed: int = 0) -> None:
-        self.place, self.words, self.pause, self.random = place, words or discover(), pause, random.Random(seed)
+    def __init__(self, place: Path, words: list[str] | None = None, pause: float = 0.0) -> None:
+        self.place, self.words, self.pause, self.random = place, words or discover(), pause, random.Random(0)
         self.sample = place / "sample"
         write_folder(self.sample)
         self.trials = 0
