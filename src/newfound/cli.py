@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
-import platform
 import shlex
-import signal
 import sys
-import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,7 +27,6 @@ StudyName = Literal["methods", "components", "strategy", "selection", "beta", "e
 
 SHOWN = 10  # lines of a list, at most
 BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-SECONDS_FOR_FIRST = 2.0  # to end a job of several processes
 
 # The heavy imports (torch and what needs it) wait until a command runs: --help and a typing slip answer at once.
 
@@ -358,15 +356,22 @@ Command = Discover | Review | Predict | Export | Report | Count | Bench | Study 
 
 def main() -> None:
     """Entry point; errors a person can mend are one sentence, never a traceback."""
+    try:
+        _run_or_stop()
+    except KeyboardInterrupt:  # another one, while the first was being answered
+        sys.exit(130)
+
+
+def _run_or_stop() -> None:
     again = ""
     try:
-        command = _parsed()
+        command = _parsed() if not BY_TORCHRUN else _parsed_once()
         again = _again(command)
         _run(command)
     except LostProcess as error:
         _stop(f"{error}. {again}", 1)
     except UserError as error:
-        _stop(str(error), 2)
+        _stop(str(error), 2, of_first=error.of_first)
     except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -394,6 +399,24 @@ def _parsed() -> Command:
     return command
 
 
+def _parsed_once() -> Command:
+    """The same in each of several processes; the first one alone shows --help and typing slips."""
+    from newfound.last_word import leave_to_first, spoken_by_first
+
+    if os.environ["RANK"] == "0":
+        try:
+            return _parsed()
+        except SystemExit:
+            spoken_by_first()
+            raise
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        try:
+            return _parsed()
+        except SystemExit:
+            leave_to_first()
+            raise
+
+
 def _again(command: Command) -> str:
     """How to go on after a stop."""
     if isinstance(command, Count):
@@ -418,10 +441,12 @@ def _run(command: Command) -> None:
     os._exit(0)  # all is written; threads of the processes' connections may abort an orderly end
 
 
-def _stop(message: str, status: int) -> None:
-    if BY_TORCHRUN and os.environ["RANK"] != "0":
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        time.sleep(SECONDS_FOR_FIRST)  # if the first process has the same to say, torchrun ends this one meanwhile
-        message = f"process {os.environ['RANK']} on {platform.node()}: {message}"
-    print(f"newfound: {shown(message)}", file=sys.stderr)
+def _stop(message: str, status: int, *, of_first: bool = False) -> None:
+    """Leave with a message; of several processes one prints it, the first one where it is ``of_first``."""
+    if BY_TORCHRUN:
+        from newfound.last_word import leave_to_first, speak_once
+
+        leave_to_first() if of_first and os.environ["RANK"] != "0" else speak_once(shown(message))
+    else:
+        print(f"newfound: {shown(message)}", file=sys.stderr)
     sys.exit(status)

@@ -101,6 +101,7 @@ def from_first(make: Callable[[], T]) -> T:
     with _company():
         dist.broadcast_object_list(told)
     if told[1] is not None:
+        told[1].of_first = not is_first()
         raise told[1]
     answer: T = told[0]
     return answer
