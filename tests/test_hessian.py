@@ -308,8 +308,9 @@ def test_millions_of_float32_are_added_without_losing_digits():
     h = torch.ones(dim)
     h[::2] = 3
     found = spectral_density(lambda v: h * v, dim, steps=2, samples=1, seed=0)
-    assert_allclose(found.nodes, [1, 3], rtol=2e-6)
-    assert trace(lambda v: h * v, dim, samples=2, seed=0).mean == pytest.approx(2 * dim, rel=1e-6)
+    # Each of the vectors' numbers is rounded to 6e-8 of itself, at random; all else is added in double precision.
+    assert_allclose(found.nodes, [1, 3], rtol=1e-6)
+    assert trace(lambda v: h * v, dim, samples=2, seed=0).mean == 2 * dim  # ±1 · h · ±1: nothing to round
 
 
 def test_bad_numbers_are_refused():

@@ -301,7 +301,9 @@ def _lanczos(hvp: Product, start: Tensor, steps: int, keep: int | None) -> tuple
 
 
 def _dot(a: Tensor, b: Tensor) -> float:
-    return float((a * b).sum())  # adds in pairs; norm() of 9 million float32 is wrong in its fourth digit
+    """Added in double precision: norm() of 9 million float32 is wrong in its fourth digit, and how wrong any sum in
+    single precision is depends on the processor. On the CPU, as some devices have no doubles."""
+    return float((a * b).cpu().sum(dtype=torch.float64))
 
 
 def _quadrature(diagonal: list[float], beside: list[float]) -> Density:
