@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.busy import busy_rows
 from benchmarks.images import efficientnet_row, reading_rates
 from benchmarks.selection import anchor_row, kmeans_row
 from benchmarks.timing import Row
@@ -26,6 +27,7 @@ GROUPS: dict[str, Callable[[], list[Row]]] = {
     "anchor selection": lambda: [anchor_row(rounds=3)],
     "k-means": lambda: [kmeans_row(rounds=5)],
     "EfficientNet": lambda: [efficientnet_row(rounds=7)],
+    "a busy machine": lambda: busy_rows(instances=4, rounds=3),
 }
 
 

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from newfound.config import Settings
 from newfound.errors import UserError
+from newfound.sharing import spin_briefly
 
 if TYPE_CHECKING:
     from newfound.discovery import Discovery, discover
     from newfound.estimator import CategoryDiscovery
 
 __version__ = version("newfound")
+spin_briefly()  # here, because torch must not be loaded yet
 __all__ = ["CategoryDiscovery", "Discovery", "Settings", "UserError", "__version__", "discover"]
 
 

@@ -28,6 +28,7 @@ from newfound.heads import parameter_groups
 from newfound.run_folder import Checkpoint, RunFolder
 from newfound.schedules import learning_rate
 from newfound.screen import Screen, Tracker
+from newfound.sharing import take_short_turns
 from newfound.sharpness import SharpnessAware
 from newfound.threads import prefetched
 
@@ -143,6 +144,7 @@ def train(
     ``after_epoch`` may change what the model predicts with, before it is asked.
     """
     s, device = job.settings, torch.device(job.settings.device)
+    take_short_turns()
     model.to(device)
     groups = parameter_groups(model, weight_decay=s.weight_decay)
     optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=device.type != "mps")  # in one pass
