@@ -1,14 +1,30 @@
 # Each target makes its own environment from nothing. `make demo` and `make test` are all a newcomer needs.
 PYTHON ?= python3
 BIN := .venv/bin
+# Quiet: an index that answers slowly or oddly fills the screen with warnings. All of it is in .venv/pip.log.
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --log .venv/pip.log -c constraints.txt
 
-.PHONY: demo test torture bench lint format audit clean
+.PHONY: demo test test-portable test-versions test-wheel torture bench lint format audit clean
 
 demo: .venv/installed
 	$(BIN)/newfound demo
 
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	@echo "The test suite: under five minutes on two idle cores, up to twelve on a busy machine."
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The numerical tests as if on other processors: about ten minutes; writes its table into docs/trust.md
+test-portable: .venv/installed-dev
+	$(BIN)/python tests/portable.py --write docs/trust.md
+
+# The lowest versions that pyproject.toml allows, then the newest there are, each in an environment of its own
+test-versions: .venv/installed-dev
+	tools/test_versions lowest
+	tools/test_versions newest
+
+# Build wheel and sdist, install the wheel into an empty environment, and use it from another folder
+test-wheel: .venv/installed-dev
+	tools/test_wheel
 
 # Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py
 torture: .venv/installed-dev
@@ -26,7 +42,6 @@ lint: .venv/installed-dev
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-
 # Published weaknesses of the pinned packages, asked of pypi.org; from an environment that is thrown away.
 # --strict: a package that the index does not know of would otherwise count as having none.
 audit:
@@ -41,18 +56,21 @@ audit:
 	  echo "make audit: not every package could be asked about (is there a network?): this says nothing about them" >&2; exit 2; }
 
 clean:
-	rm -rf .venv newfound-demo
+	rm -rf .venv newfound-demo dist
 
 # torch first and pinned: without the pin another package may pull a build of several gigabytes.
 .venv/torch: constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	touch $@
+	@echo "Installing torch into .venv: 200 MB, usually half a minute."
+	@$(PYTHON) -m venv .venv
+	@$(INSTALL) torch
+	@touch $@
 
 .venv/installed: .venv/torch pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	touch $@
+	@echo "Installing newfound and what it needs: usually half a minute."
+	@$(INSTALL) -e .
+	@touch $@
 
 .venv/installed-dev: .venv/installed pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	@echo "Installing the tools of the tests: usually half a minute."
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
