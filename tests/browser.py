@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PAGE_PATIENCE
+
 try:
     from playwright.sync_api import expect, sync_playwright
 except ImportError:
@@ -25,11 +27,12 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 def browser():
     """One for all tests; they are skipped where there is none."""
     if sync_playwright is None:
-        pytest.skip("Playwright is not installed")
+        pytest.skip("Playwright is not installed: pip install playwright")
     if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
+        pytest.skip("no Chromium on this machine: install chromium, or Chrome")
+    expect.set_options(timeout=1000 * PAGE_PATIENCE)
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=QUIET, timeout=1000 * PAGE_PATIENCE)
         yield browser
         browser.close()
 
@@ -43,6 +46,7 @@ def opened(
     Only what has ``expected`` in it is let pass.
     """
     window = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **context)
+    window.set_default_timeout(1000 * PAGE_PATIENCE)
     page = window.new_page()
     complaints: list[str] = []
     own = address.resolve().as_uri() if isinstance(address, Path) else address

@@ -2,6 +2,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from browser import browser  # noqa: F401 - a fixture
 from doubles import SMALL_PROJECTOR, mean_colour_backbone
@@ -14,6 +15,11 @@ from pictures import write_folder
 from report.runs import small_run
 
 run_folder.CHECKPOINT_PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's speed
+
+# Every machine tries the same examples, however slow it is. Other ones: pytest --hypothesis-profile=explore
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 GOLDEN = Path(__file__).parent / "golden"
 

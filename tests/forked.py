@@ -24,10 +24,10 @@ import newfound.run_folder
 from doubles import SMALL_PROJECTOR
 from newfound import cli
 from newfound.heads import Projector
+from patience import PATIENCE
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
-PATIENCE = 120.0  # seconds
 PIPES = ("said", "complained", "changes")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 TORTURE = Path(__file__).with_name("torture.py")
 BLOWS = {"killed", "review killed", "image deleted", "image changed", "clock back"}
 ON_SMALL_DISKS = {"disk full", "folder read-only"}
@@ -19,7 +21,11 @@ PLACES = {"building the bank", "making the run folder", "training", "choosing an
 def test_nothing_is_lost(tmp_path):
     told = tmp_path / "blows.json"
     ended = subprocess.run(
-        [sys.executable, str(TORTURE), "--json", str(told)], capture_output=True, text=True, check=False, timeout=420
+        [sys.executable, str(TORTURE), "--json", str(told)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert told.exists(), ended.stderr
     blows = json.loads(told.read_text())

@@ -52,6 +52,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("small_projector")
 def test_the_tutorial(place, monkeypatch, capsys):
     for command in COMMANDS:
         words = shlex.split(command)

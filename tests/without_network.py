@@ -21,6 +21,9 @@ import traceback
 from http.client import HTTPConnection
 from pathlib import Path
 
+from doubles import SMALL_PROJECTOR
+from patience import PATIENCE
+
 WATCHED = {
     "socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname",
     "socket.gethostbyaddr", "socket.getnameinfo", "urllib.Request", "http.client.connect", "ftplib.connect",
@@ -52,11 +55,11 @@ def visit(said: io.StringIO, page: list[str]) -> None:
     """Fetch the page of a review as soon as it says where, then stop it as Ctrl-C does."""
     visitor.here = True
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while (found := re.search(r"http://(127\.0\.0\.1:\d+)(/\?token=\S+)", said.getvalue())) is None:
             assert time.monotonic() < end, said.getvalue()
             time.sleep(0.02)
-        connection = HTTPConnection(found[1], timeout=30)
+        connection = HTTPConnection(found[1], timeout=PATIENCE)
         connection.request("GET", found[2])
         page.append(connection.getresponse().read().decode())
     finally:
@@ -65,7 +68,9 @@ def visit(said: io.StringIO, page: list[str]) -> None:
 
 def run(words: list[str]) -> dict[str, object]:
     from newfound.cli import Discover, main
+    from newfound.heads import Projector
 
+    Projector.__init__.__defaults__ = SMALL_PROJECTOR
     if words[0] == "demo":  # it unpacks the sample, and does what has been done by then
         Discover.run = lambda self, screen: screen.say("discover")  # type: ignore[method-assign]
     tried.clear()

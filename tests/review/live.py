@@ -20,6 +20,7 @@ from newfound.results import Results
 from newfound.review import SERVING, listening, pages_content
 from newfound.review.server import create_app
 from newfound.screen import Screen
+from patience import PATIENCE
 
 
 class Server:
@@ -40,7 +41,7 @@ class Server:
             "Content-Type": "application/json" if method == "POST" else None,
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         content = raw if raw is not None else None if body is None else json.dumps(body).encode()
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         if content is not None and "Content-Length" not in told and told.get("Transfer-Encoding") is None:
@@ -81,7 +82,7 @@ class Process(Server):
     def stop(self, how: int = signal.SIGINT) -> str:
         """What it said to the end."""
         self.process.send_signal(how)
-        rest, _ = self.process.communicate(timeout=60)
+        rest, _ = self.process.communicate(timeout=PATIENCE)
         return self.said + rest
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import socket
-import time
 from contextlib import closing
 from pathlib import Path
 from queue import Queue
@@ -19,6 +18,7 @@ from newfound.decisions import DecisionLog
 from newfound.errors import UserError
 from newfound.review import listening, review, server
 from newfound.screen import Screen
+from patience import PATIENCE
 from report.runs import small_run, write_run
 from review.live import in_thread, live
 
@@ -43,15 +43,15 @@ def served(results):
         yield running
 
 
-def raw(served, request: bytes, seconds: float = 5) -> bytes:
+def raw(served, request: bytes) -> bytes:
     """All that comes back for bytes that no client would send."""
-    with closing(socket.create_connection(("127.0.0.1", served.port), timeout=seconds)) as connection:
+    with closing(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE)) as connection:
         answer = b""
         try:
             connection.sendall(request)
             while part := connection.recv(65536):
                 answer += part
-        except (ConnectionError, TimeoutError):
+        except ConnectionError:
             pass  # it may hang up in the middle of what it refuses
         return answer
 
@@ -77,7 +77,7 @@ def test_it_listens_to_this_machine_alone(results):
         assert [address for address, _ in listeners] == ["127.0.0.1"]
         for other in other_addresses():
             with pytest.raises(OSError, match=r"refused|timed out|[Nn]o route|unreachable"):
-                socket.create_connection((other, process.port), timeout=5).close()
+                socket.create_connection((other, process.port), timeout=PATIENCE).close()
         with pytest.raises(UserError, match="another run or review is at work"):  # and there is one at a time
             review(results.run.path, open_browser=None, screen=Screen(quiet=True))
     assert set(Review.__dataclass_fields__) == {"run_folder", "port", "browser"}
@@ -161,7 +161,7 @@ def test_every_review_has_a_token_of_its_own_in_the_address_that_is_opened(resul
     opened = Queue()
     for _ in range(2):
         review(results.run.path, open_browser=opened.put, screen=Screen(quiet=True))
-    addresses = [opened.get(timeout=10) for _ in range(2)]
+    addresses = [opened.get(timeout=PATIENCE) for _ in range(2)]
     tokens = [re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=([\w-]{32,})", address)[1] for address in addresses]
     assert tokens[0] != tokens[1]
 
@@ -308,7 +308,7 @@ def test_json_that_means_harm(served, body):
      b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000 + b"\r\n", b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n"],
 )  # fmt: skip
 def test_requests_without_measure(served, request_):
-    answer = raw(served, request_, seconds=2)
+    answer = raw(served, request_)
     if answer or len(request_) < 1000:  # in the middle of a longer one it may hang up
         assert answer.split()[1] == b"400"
     assert served.ask("GET", "/api/revision")[0] == 200
@@ -323,23 +323,22 @@ def test_requests_without_measure(served, request_):
 def test_lengths_without_measure(served, length, status):
     """Of a body that the page itself could have sent; the right length comes as far as what it says."""
     start = head(served, "POST", "/api/undo", "Content-Type: application/json", f"Content-Length: {length}")
-    answer = raw(served, start + b'{"revision":0}', seconds=2)
+    answer = raw(served, start + b'{"revision":0}')
     assert int(answer.split()[1]) == status
     assert (b"there is nothing to undo" in answer) == (status == 422)
     assert served.ask("GET", "/api/revision")[0] == 200
 
 
 def test_slow_clients_keep_nobody_waiting(results):
-    """A hundred that never finish their request, some of them in the middle of a decision."""
+    """A hundred that never finish their request, some of them in the middle of a decision; it answers beside them."""
     with in_thread(results) as running:
         slow = [socket.create_connection(("127.0.0.1", running.port)) for _ in range(100)]
         for n, connection in enumerate(slow):
             body = head(running, "POST", "/api/decisions", "Content-Type: application/json", "Content-Length: 1000")
             connection.sendall(body + b'{"action"' if n % 2 else body[:40])
-        began = time.monotonic()
         status, _ = running.decide(action="rename", **{"class": 2}, name="otter", revision=0)
         assert status == 200
-        assert time.monotonic() - began < 5
         for connection in slow:
-            connection.close()
+            with closing(connection), pytest.raises(BlockingIOError):
+                connection.recv(1, socket.MSG_DONTWAIT)  # it has neither been answered nor given up
     (results.run.path / "decisions.json").unlink()
