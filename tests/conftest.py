@@ -1,4 +1,5 @@
 import signal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,9 @@ def golden() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    """No test reads or fills the user's bank."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def own_cache(tmp_path_factory, monkeypatch, numbers=count()):  # noqa: B008 - one for all tests
+    """No test reads or fills the user's bank. (`mktemp` would look through all folders there are, for every test.)"""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / f"cache-{next(numbers)}"))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,9 @@ def test_outputs_match_the_released_head(golden, name, dtype, suffix, atol):
     data = np.load(golden / name, allow_pickle=False)
     projector, classifier = head_from(data, dtype)
     features = torch.tensor(data["features"], dtype=dtype)
-    np.testing.assert_allclose(projector(features).detach(), data[f"projection_{suffix}"], atol=atol, rtol=1e-5)
+    expected = data[f"projection_{suffix}"]
+    largest = np.abs(expected).max()  # an output near 0 is a sum of numbers as large as the others', and as rounded
+    np.testing.assert_allclose(projector(features).detach(), expected, atol=atol * largest, rtol=0)
     np.testing.assert_allclose(classifier(features).detach(), data[f"logits_{suffix}"], atol=atol, rtol=0)
 
 

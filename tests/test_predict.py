@@ -25,7 +25,7 @@ FAST = {"epochs": 6, "image_size": 32, "bank_views": 2, "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found(tmp_path_factory, small_projector):
     """A run on coloured squares, two colours known."""
     root = tmp_path_factory.mktemp("found")
     images, _ = write_folder(root, each=12)

@@ -2,15 +2,11 @@
 
 import ast
 import re
+import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -76,7 +72,7 @@ def test_every_package_is_pinned():
 def test_nothing_is_pinned_that_nothing_needs():
     """Such a line would be a package that nobody looks at."""
     versions, _ = installed()
-    elsewhere = {"tomli", "exceptiongroup", "colorama"}  # of other Pythons and systems
+    elsewhere = {"colorama"}  # of other Pythons and systems
     assert sorted(pins().keys() - versions.keys() - elsewhere) == []
 
 

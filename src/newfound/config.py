@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
+import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
@@ -15,11 +15,6 @@ import tyro
 
 from newfound.errors import UserError
 from newfound.presets import PRESETS, Preset, preset_for
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FULL_EPOCHS, FULL_WARMUP_EPOCHS = 200, 30  # the paper's
 QUICK_EPOCHS = 60

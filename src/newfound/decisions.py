@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -309,7 +309,7 @@ class DecisionLog:
     def decide(self, decision: Decision, revision: int) -> None:
         """Apply, and write down; on disk when this returns."""
         self._check(revision)
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
         decision = {**decision, "at": at}
         self._become([*self.decisions, decision], [])
 

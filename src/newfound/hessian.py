@@ -32,6 +32,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TRACE_STREAM, LANCZOS_STREAM = 4, 5  # of the random numbers: see CONTRIBUTING
+BLOCK = 1 << 16  # numbers that are added in their own precision
 
 Product = Callable[[Tensor], Tensor]  # v to Hv, both flat
 
@@ -292,7 +293,7 @@ def _lanczos(hvp: Product, start: Tensor, steps: int, keep: int | None) -> tuple
         diagonal.append(_dot(vector, rest))
         kept = basis[: step + 1]
         for _ in range(2):  # once leaves rounding behind
-            rest = torch.addmv(rest, kept.T, kept @ rest, alpha=-1)
+            rest = torch.addmv(rest, kept.T, _components(kept, rest), alpha=-1)
         beside.append(_dot(rest, rest) ** 0.5)
         if beside[-1] <= 10 * torch.finfo(start.dtype).eps * max(map(abs, diagonal + beside)):
             break
@@ -304,6 +305,13 @@ def _dot(a: Tensor, b: Tensor) -> float:
     """Added in double precision: norm() of 9 million float32 is wrong in its fourth digit, and how wrong any sum in
     single precision is depends on the processor. On the CPU, as some devices have no doubles."""
     return float((a * b).cpu().sum(dtype=torch.float64))
+
+
+def _components(basis: Tensor, vector: Tensor) -> Tensor:
+    """Of a vector along each row of a basis: short sums in single precision, which are added in double."""
+    blocks = zip(torch.split(basis, BLOCK, dim=1), torch.split(vector, BLOCK), strict=True)
+    sums = torch.stack([rows @ part for rows, part in blocks])
+    return sums.cpu().sum(dim=0, dtype=torch.float64).to(vector)
 
 
 def _quadrature(diagonal: list[float], beside: list[float]) -> Density:

@@ -76,6 +76,7 @@ def test_bad_embeddings_are_named():
         Embeddings(np.array([[1.0, np.nan]]))
 
 
+@pytest.mark.usefixtures("small_projector")
 @pytest.mark.parametrize("views", [None, 5])
 def test_embeddings_of_anything_are_sorted(tmp_path, views):
     """Five groups in 20 dimensions, three of them half-labelled: the same loop as for images."""

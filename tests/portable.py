@@ -1,0 +1,200 @@
+"""The tests as if on other processors: fewer or other instructions, other numbers of threads.
+
+Libraries choose their code when they load, by what the processor can do; environment variables make them choose as on a
+processor that can do less. Each setting is checked to have taken effect before it counts.
+
+`make test-portable` runs the numerical tests, `python tests/portable.py --all` all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+NUMERICAL = [
+    "src", "tests/backbones", "tests/methods", "tests/report/test_findings.py", "tests/report/test_flat_map.py",
+    "tests/test_anchors.py", "tests/test_assign.py", "tests/test_bank.py", "tests/test_benchmarks.py",
+    "tests/test_class_count.py", "tests/test_discovery.py", "tests/test_estimator.py", "tests/test_evaluate.py",
+    "tests/test_export.py", "tests/test_heads.py", "tests/test_hessian.py", "tests/test_losses.py",
+    "tests/test_predict.py", "tests/test_rounds.py", "tests/test_schedules.py", "tests/test_semi_kmeans.py",
+    "tests/test_sharpness.py", "tests/test_stability.py", "tests/test_start.py", "tests/test_train.py",
+    "tests/test_views.py",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    environment: Mapping[str, str]
+    expected: Mapping[str, str]  # by library: a regular expression that what it says of itself has to match
+    numpy: Callable[[str], bool] = lambda feature: True  # which of NumPy's optional instructions stay on
+
+    def variables(self) -> dict[str, str]:
+        off = [feature for feature in optional_numpy_features() if not self.numpy(feature)]
+        return {**self.environment, **({"NPY_DISABLE_CPU_FEATURES": " ".join(off)} if off else {})}
+
+
+def no_avx512(feature: str) -> bool:
+    return "512" not in feature and feature != "X86_V4"
+
+
+def none(feature: str) -> bool:
+    return False
+
+
+SSE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+SAID_SSE = {"torch": "DEFAULT", "oneDNN": "SSE4.1", "MKL": "SSE4.2"}
+NO_AVX512 = r"^(?!.*512)(?!.*X86_V4)"
+SAID_AVX2 = {"torch": "AVX2", "oneDNN": r"AVX2\b", "MKL": r"AVX2\b"}
+
+
+def threads(count: int) -> dict[str, str]:
+    """Exactly so many: MKL would take no more than there are cores."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(count)) | {
+        "MKL_DYNAMIC": "FALSE"
+    }
+
+
+SETTINGS = [
+    Setting("an old processor: SSE4 throughout, 1 thread", {**SSE, "OPENBLAS_CORETYPE": "Prescott", **threads(1)},
+            {**SAID_SSE, "OpenBLAS": "Katmai|Prescott", "NumPy": "none", "threads": "1"}, none),
+    Setting("Intel with AVX2, 2 threads", {**AVX2, "OPENBLAS_CORETYPE": "Haswell", **threads(2)},
+            {**SAID_AVX2, "OpenBLAS": "Haswell", "NumPy": NO_AVX512, "threads": "2"}, no_avx512),
+    # MKL asks for the maker, too; "compatible" is the code that it has for all of them
+    Setting("AMD with AVX2 (Zen), 4 threads",
+            {**AVX2, "MKL_CBWR": "COMPATIBLE", "OPENBLAS_CORETYPE": "Zen", **threads(4)},
+            {**SAID_AVX2, "MKL": "CNR:COMPATIBLE", "OpenBLAS": "Zen|Haswell", "NumPy": NO_AVX512, "threads": "4"},
+            no_avx512),
+    Setting("AVX-512 where there is, 2 threads", {"OPENBLAS_CORETYPE": "SkylakeX", **threads(2)},
+            {"OpenBLAS": "SkylakeX", "threads": "2"}),
+]  # fmt: skip
+
+
+def optional_numpy_features() -> list[str]:
+    """Those that this processor has and NumPy has code for."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__  # type: ignore[attr-defined]
+
+    return [feature for feature in __cpu_dispatch__ if __cpu_features__.get(feature)]
+
+
+def say_what_is_used() -> None:
+    """Printed by a process of its own; oneDNN and MKL speak for themselves, when they are asked to."""
+    import numpy as np
+    import scipy.linalg
+    import torch
+    from threadpoolctl import threadpool_info
+
+    square = torch.randn(64, 64)
+    torch.mm(square, square)
+    torch.nn.Conv2d(3, 8, 3)(torch.randn(2, 3, 16, 16))
+    scipy.linalg.svd(np.eye(3))
+    kernels = {pool["architecture"] for pool in threadpool_info() if pool["internal_api"] == "openblas"}
+    found = {
+        "torch": torch.backends.cpu.get_cpu_capability(),
+        "OpenBLAS": ", ".join(sorted(kernels)),
+        "NumPy": ", ".join(optional_numpy_features()) or "none",
+        "threads": str(torch.get_num_threads()),
+    }
+    print("used", json.dumps(found), flush=True)
+
+
+def used(variables: Mapping[str, str]) -> dict[str, str]:
+    """What the libraries say of themselves under these variables."""
+    verbose = {"ONEDNN_VERBOSE": "1", "MKL_VERBOSE": "1"}
+    said = subprocess.run(
+        [sys.executable, __file__, "--say"], env={**os.environ, **variables, **verbose}, capture_output=True, text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    found: dict[str, str] = json.loads(re.findall(r"^used (.*)$", said, re.MULTILINE)[0])
+    found["oneDNN"] = "".join(re.findall(r"cpu,isa:(.*)$", said, re.MULTILINE)[:1])
+    mkl = re.findall(r"^MKL_VERBOSE oneMKL.*?architecture (.*?) enabled processors", said, re.MULTILINE)[:1]
+    return {**found, "MKL": "".join(mkl + re.findall(r" CNR:\w+", said)[:1])}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    setting: str
+    result: str
+    seconds: float
+
+
+def outcome(setting: Setting, tests: list[str]) -> Outcome:
+    """Of the tests under one setting, or why they did not run."""
+    variables = setting.variables()
+    found = used(variables)
+    for library, expected in setting.expected.items():
+        if not re.search(expected, found[library]):
+            return Outcome(setting.name, f"not run: {library} uses {found[library]} here", 0)
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", *tests]
+    started = time.monotonic()
+    ended = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    for line in re.findall(r"^(?:FAILED|ERROR) .*$", ended.stdout, re.MULTILINE):
+        print(f"  {line}", flush=True)
+    last = re.findall(r"^(\d+ (?:passed|failed).*) in ", ended.stdout, re.MULTILINE)
+    result = (
+        re.sub(r", \d+ (warnings?|skipped|xfailed)", "", last[-1])
+        if last
+        else ended.stdout[-300:] + ended.stderr[-300:]
+    )
+    return Outcome(setting.name, result, time.monotonic() - started)
+
+
+def table(outcomes: list[Outcome], command: str) -> str:
+    lines = ["| as if on | result |", "|---|---|"]
+    lines += [f"| {found.setting} | {found.result} |" for found in outcomes]
+    return "\n".join([*lines, "", f"`{command}`, {date.today()}, {processor()}.", ""])
+
+
+def processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
+
+
+def write_into(page: Path, mark: str, text: str) -> None:
+    """Between two comments."""
+    opening, closing = f"<!-- {mark} -->", "<!-- end -->"
+    before, rest = page.read_text("utf-8").split(opening)
+    page.write_text(f"{before}{opening}\n{text}{closing}{rest.split(closing, 1)[1]}", "utf-8")
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--all", action="store_true", help="all tests, instead of the numerical ones")
+    arguments.add_argument("--only", default="", help="settings whose name has this in it")
+    arguments.add_argument("--write", type=Path, help="a page with a place for the table")
+    arguments.add_argument("--say", action="store_true", help=argparse.SUPPRESS)
+    told = arguments.parse_args()
+    if told.say:
+        say_what_is_used()
+        return 0
+    outcomes = []
+    for setting in SETTINGS:
+        if told.only in setting.name:
+            print(f"{setting.name} ...", flush=True)
+            outcomes.append(outcome(setting, [] if told.all else NUMERICAL))
+            print(f"  {outcomes[-1].result}, {outcomes[-1].seconds:.0f} s", flush=True)
+    command = "python tests/portable.py --all" if told.all else "make test-portable"
+    text = table(outcomes, command)
+    print(text)
+    if told.write:
+        write_into(told.write, command, text)
+    return int(any("failed" in found.result or "error" in found.result for found in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
