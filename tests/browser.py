@@ -39,15 +39,24 @@ def browser():
 
 @contextmanager
 def opened(
-    browser, address: Path | str, *, width: int = 1280, height: int = 900, expected: str = "", **context
+    browser,
+    address: Path | str,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    expected: str = "",
+    before: str = "",
+    **context,
 ) -> Iterator:
     """A page that must not complain: errors, blocked resources and requests to anywhere else fail the test.
 
-    Only what has ``expected`` in it is let pass.
+    Only what has ``expected`` in it is let pass. ``before`` is a script that runs ahead of the page's own.
     """
     window = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **context)
     window.set_default_timeout(1000 * PAGE_PATIENCE)
     page = window.new_page()
+    if before:
+        page.add_init_script(before)
     complaints: list[str] = []
     own = address.resolve().as_uri() if isinstance(address, Path) else address
     page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +27,37 @@ def page(browser, small_page):
         yield page
 
 
+# Cards and pictures come once they are near the window: those in sight are there
+SETTLED = """() => {
+  const filled = (card) => {
+    const {top, bottom} = card.getBoundingClientRect();
+    return bottom < 0 || top > innerHeight || card.querySelector(".galleries").childElementCount > 0;
+  };
+  const loaded = (img) => {
+    const {x, y, width, height} = img.getBoundingClientRect();
+    const inSight = document.elementsFromPoint(x + width / 2, y + height / 2).includes(img);
+    return !inSight || (img.hasAttribute("src") && img.complete);
+  };
+  return [...document.querySelectorAll(".class-card")].every(filled)
+    && [...document.querySelectorAll("img[data-picture]")].every(loaded);
+}"""
+
+
+def settle(page):
+    page.wait_for_function(SETTLED)
+
+
 def scroll_to(page, selector):
     page.locator(selector).first.evaluate("node => node.scrollIntoView({behavior: 'instant'})")
-    page.wait_for_timeout(50)
+    settle(page)
+
+
+def wait_for_map(page):
+    """Drawn, and so measured: before, no point is at its place."""
+    page.wait_for_function(
+        "() => { const c = document.querySelector('canvas');"
+        " return c.width === Math.round(c.clientWidth * devicePixelRatio); }"
+    )
 
 
 def render(page, state):
@@ -76,6 +105,7 @@ def test_classes_that_hang_on_the_seed(browser, tmp_path, page):
 
 
 def test_pictures_load_only_near_the_window(page):
+    settle(page)
     assert page.locator("#class-1 img").count() == 0  # the last card is far below
     scroll_to(page, "#class-1")
     page.wait_for_selector("#class-1 img[src^='data:image/webp;base64,']")
@@ -94,10 +124,10 @@ def test_nothing_moves_while_pictures_load(page):
 def test_all_images_of_a_class_can_be_shown(page):
     scroll_to(page, "#class-2")
     page.click("#class-2 .all > button")
-    assert page.locator("#class-2 .grid .tile").count() == 40
-    assert page.locator("#class-2 .all > button").get_attribute("aria-expanded") == "true"
+    expect(page.locator("#class-2 .grid .tile")).to_have_count(40)
+    expect(page.locator("#class-2 .all > button")).to_have_attribute("aria-expanded", "true")
     page.click("#class-2 .all > button")
-    assert page.locator("#class-2 .grid").count() == 0
+    expect(page.locator("#class-2 .grid")).to_have_count(0)
 
 
 def test_a_large_class_grows_piece_by_piece(browser, tmp_path):
@@ -105,63 +135,67 @@ def test_a_large_class_grows_piece_by_piece(browser, tmp_path):
     with opened(browser, write_report(results, QUIET)) as page:
         scroll_to(page, "#class-0")
         page.click("#class-0 .all > button")
-        assert page.locator("#class-0 .grid .tile").count() == 120
+        expect(page.locator("#class-0 .grid .tile")).to_have_count(120)
         page.click("text=Show more (179 left)")
         page.click("text=Show more (59 left)")
-        assert page.locator("#class-0 .grid .tile").count() == 299
+        expect(page.locator("#class-0 .grid .tile")).to_have_count(299)
 
 
 def test_a_tile_opens_in_large_and_arrows_go_on(page):
     scroll_to(page, "#class-2")
     tile = page.locator("#class-2 [data-strip='2-sure'] .tile").first
-    assert tile.get_attribute("data-image") == "158"
+    expect(tile).to_have_attribute("data-image", "158")
     tile.click()
     detail = page.locator("#detail")
-    assert detail.is_visible()
-    assert "part 2/image158.png" in detail.inner_text()
-    assert "Runner-up\nnew-2" in detail.inner_text()
+    expect(detail).to_be_visible()
+    expect(detail).to_contain_text("part 2/image158.png", use_inner_text=True)
+    expect(detail).to_contain_text("Runner-up\nnew-2", use_inner_text=True)
     page.keyboard.press("ArrowRight")
-    assert "image154.png" in detail.inner_text()
+    expect(detail).to_contain_text("image154.png", use_inner_text=True)
     page.keyboard.press("Escape")
-    assert not detail.is_visible()
-    assert page.evaluate("document.activeElement.dataset.image") == "158"
+    expect(detail).to_be_hidden()
+    expect(tile).to_be_focused()
 
 
 def test_keys_alone_are_enough(page):
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the classes"
+    expect(page.locator(":focus")).to_have_text("Skip to the classes")
     page.keyboard.press("Enter")
+    expect(page.locator("#classes")).to_be_focused()
     scroll_to(page, "#class-2")
     page.locator("#class-2 [data-strip='2-sure'] .tile").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
     tiles = page.locator("#class-2 [data-strip='2-sure'] .tile")
-    assert page.evaluate("document.activeElement.dataset.image") == tiles.nth(10).get_attribute("data-image")
+    expect(tiles.nth(10)).to_be_focused()
     assert tiles.evaluate_all("nodes => nodes.filter(node => node.tabIndex === 0).length") == 1
     page.keyboard.press("Enter")
-    assert page.locator("#detail").is_visible()
+    expect(page.locator("#detail")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.locator("#detail")).to_be_hidden()
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "search"
+    expect(page.locator("#search")).to_be_focused()
 
 
 def test_the_map_can_be_walked_by_keys(page):
+    wait_for_map(page)
     canvas = page.locator("canvas")
     canvas.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".map-card:not([hidden])")
     first = page.locator("#says").inner_text()
     page.keyboard.press("ArrowRight")
-    assert page.locator("#says").inner_text() != first
+    expect(page.locator("#says")).not_to_have_text(first)
     page.keyboard.press("+")
     page.keyboard.press("0")
     page.keyboard.press("Enter")
-    assert page.locator("#detail").is_visible()
+    expect(page.locator("#detail")).to_be_visible()
 
 
 def test_the_map_shows_what_is_under_the_pointer_and_can_be_filtered(page):
     scroll_to(page, "#map")
+    wait_for_map(page)
     box = page.locator("canvas").bounding_box()
     place = page.evaluate("[newfound.content.images.x[5], newfound.content.images.y[5]]")
     spans = page.evaluate(
@@ -172,19 +206,17 @@ def test_the_map_shows_what_is_under_the_pointer_and_can_be_filtered(page):
         box["x"] + box["width"] / 2 + (place[0] - 0.5) * unit, box["y"] + box["height"] / 2 + (place[1] - 0.5) * unit
     )
     page.wait_for_selector(".map-card img[src]")
-    assert "image005.png" in page.locator(".map-card").inner_text()
+    expect(page.locator(".map-card")).to_contain_text("image005.png", use_inner_text=True)
     page.locator("#legend button").nth(2).click()
     page.locator("#map-table summary").click()
-    rows = page.locator("#map-table tbody tr")
-    assert rows.count() == 40
+    expect(page.locator("#map-table tbody tr")).to_have_count(40)
     assert set(page.locator("#map-table tbody td:nth-child(2)").all_inner_texts()) == {"new-1"}
 
 
 def test_search_finds_classes_and_files(page):
     page.fill("#search", "image01")
-    page.wait_for_selector("#found .tile")
-    assert page.locator("#found .tile").count() == 10
-    assert page.locator(".class-card").count() == 0
+    expect(page.locator("#found .tile")).to_have_count(10)
+    expect(page.locator(".class-card")).to_have_count(0)
     page.fill("#search", "new-")
     expect(page.locator(".class-card")).to_have_count(2)
     page.fill("#search", "")
@@ -193,12 +225,13 @@ def test_search_finds_classes_and_files(page):
 
 def test_kinds_and_order(page):
     page.click("#kinds >> text=Known")
-    assert page.locator(".class-card h3").all_inner_texts() == ["cat", "dog"]
+    names = page.locator(".class-card h3")
+    expect(names).to_have_text(["cat", "dog"])
     page.click("#kinds >> text=All")
     page.select_option("#sort", "name")
-    assert page.locator(".class-card h3").all_inner_texts() == ["cat", "dog", "new-1", "new-2"]
+    expect(names).to_have_text(["cat", "dog", "new-1", "new-2"])
     page.click("#charts >> text=new-2")
-    assert page.evaluate("location.hash") == "#class-3"
+    expect(page).to_have_url(re.compile("#class-3$"))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (390, "dark"), (768, "light")])
@@ -276,13 +309,19 @@ def test_hooks_see_every_card_and_tile(browser, small, tmp_path):
         seen = "nodes => nodes.every(node => node.dataset.seen === node.dataset.image)"
         assert page.locator(".tile").evaluate_all(seen)
         page.locator("#class-2 .tile").first.click()
-        assert "detail " in page.locator("#detail").inner_text()
+        expect(page.locator("#detail")).to_contain_text("detail ", use_inner_text=True)
 
 
 def test_a_live_page_asks_its_server_for_pictures(page):
     assert page.evaluate("newfound.thumbnail(3)").startswith("data:image/webp;base64,")
-    page.evaluate("newfound.content.live = 'abc'")
-    assert page.evaluate("newfound.thumbnail(3)") == "thumbnails/3?run=abc"
+    # and back at once: its own pictures may still be on their way
+    address = page.evaluate("""() => {
+      newfound.content.live = "abc";
+      const address = newfound.thumbnail(3);
+      newfound.content.live = null;
+      return address;
+    }""")
+    assert address == "thumbnails/3?run=abc"
 
 
 # Names from outside
@@ -335,7 +374,9 @@ def test_hostile_names_are_shown_and_do_nothing(browser, hostile):
             assert "line\\nbreak\\tand \\u202egnp.exe" in shown
             assert "👩‍🔬 ☃ ñ" in shown
             page.locator("#class-3 .tile").first.click()
+            expect(page.locator("#detail")).to_be_visible()
             page.keyboard.press("Escape")
+            expect(page.locator("#detail")).to_be_hidden()
             page.fill("#search", "<script>")
             page.wait_for_selector("#found:not([hidden])")
             assert page.title() == "images – newfound"
