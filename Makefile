@@ -1,8 +1,9 @@
 # Each target makes its own environment from nothing. `make demo` and `make test` are all a newcomer needs.
 PYTHON ?= python3
 BIN := .venv/bin
-# Quiet: an index that answers slowly or oddly fills the screen with warnings. All of it is in .venv/pip.log.
-INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --log .venv/pip.log -c constraints.txt
+# What pip has to say is in .venv/pip.log, and on the screen where it fails: some indexes make it warn hundreds of times.
+install = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(1) > .venv/pip.log 2>&1 || \
+	{ tail -20 .venv/pip.log; exit 1; }
 
 .PHONY: demo test test-portable test-versions test-wheel torture bench lint format audit clean
 
@@ -18,12 +19,12 @@ test-portable: .venv/installed-dev
 	$(BIN)/python tests/portable.py --write docs/trust.md
 
 # The lowest versions that pyproject.toml allows, then the newest there are, each in an environment of its own
-test-versions: .venv/installed-dev
+test-versions:
 	tools/test_versions lowest
 	tools/test_versions newest
 
 # Build wheel and sdist, install the wheel into an empty environment, and use it from another folder
-test-wheel: .venv/installed-dev
+test-wheel:
 	tools/test_wheel
 
 # Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py
@@ -62,15 +63,15 @@ clean:
 .venv/torch: constraints.txt
 	@echo "Installing torch into .venv: 200 MB, usually half a minute."
 	@$(PYTHON) -m venv .venv
-	@$(INSTALL) torch
+	@$(call install,torch)
 	@touch $@
 
 .venv/installed: .venv/torch pyproject.toml
 	@echo "Installing newfound and what it needs: usually half a minute."
-	@$(INSTALL) -e .
+	@$(call install,-e .)
 	@touch $@
 
 .venv/installed-dev: .venv/installed pyproject.toml
 	@echo "Installing the tools of the tests: usually half a minute."
-	@$(INSTALL) -e '.[dev]'
+	@$(call install,-e '.[dev]')
 	@touch $@
