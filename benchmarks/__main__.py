@@ -27,7 +27,7 @@ GROUPS: dict[str, Callable[[], list[Row]]] = {
     "anchor selection": lambda: [anchor_row(rounds=3)],
     "k-means": lambda: [kmeans_row(rounds=5)],
     "EfficientNet": lambda: [efficientnet_row(rounds=7)],
-    "a busy machine": lambda: busy_rows(instances=4, rounds=3),
+    "a busy machine": lambda: busy_rows(instances=2, rounds=2),
 }
 
 
