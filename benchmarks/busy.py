@@ -101,6 +101,8 @@ def busy_rows(instances: int, rounds: int) -> list[Row]:
 
 def _train_when_asked() -> None:
     """SimGCD on features like EfficientNet's, an epoch for each line that comes in."""
+    import newfound  # noqa: F401, I001 - before torch, as every program of ours does
+
     import numpy as np
     import torch
 
