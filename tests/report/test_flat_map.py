@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from newfound.report.flat_map import flat_map, map_of
+from newfound.report.flat_map import _settled, flat_map, map_of
 from newfound.run_folder import RunFolder
 
 
@@ -16,8 +16,21 @@ def test_a_handful_of_images_has_a_map(n):
     assert places.max() <= 1 + 1e-6
 
 
-def test_different_images_have_different_places():
-    assert len(np.unique(flat_map(np.eye(4)).round(4), axis=0)) == 4
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 9])
+def test_different_images_have_different_places(n):
+    """Even where all are equally far apart, and no direction is more principal than another."""
+    places = flat_map(np.eye(n))
+    apart = np.linalg.norm(places[:, None] - places, axis=2)[~np.eye(n, dtype=bool)]
+    assert apart.min() > 0.01
+
+
+def test_tied_directions_are_settled_alike_whatever_the_decomposition_returned():
+    random = np.random.default_rng(4)
+    few, lengths = random.normal(size=(20, 4)), np.array([3.0, 2.0, 2.0, 2.0])
+    other = few.copy()
+    other[:, 0] *= -1
+    other[:, 1:] @= np.linalg.qr(random.normal(size=(3, 3)))[0]
+    np.testing.assert_allclose(few @ _settled(few, lengths), other @ _settled(other, lengths), atol=1e-10)
 
 
 @pytest.mark.parametrize("rows", [np.ones((30, 5)), np.full((8, 3), np.nan), np.zeros((7, 2))])
