@@ -16,7 +16,7 @@ def test_a_handful_of_images_has_a_map(n):
     assert places.max() <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 9, 20])
 def test_different_images_have_different_places(n):
     """Even where all are equally far apart, and no direction is more principal than another."""
     places = flat_map(np.eye(n))

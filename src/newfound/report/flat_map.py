@@ -16,7 +16,7 @@ from newfound.run_folder import RunFolder
 
 DIRECTIONS = 50  # principal ones that t-SNE starts from
 LAID_OUT = 5000  # images by t-SNE itself; the others are placed among them
-FEWEST = 6  # below that, t-SNE has nothing to do
+FEWEST = 30  # with fewer t-SNE has hardly a neighbourhood to keep, and the last bits decide who is near whom
 AMONG = 3  # neighbours whose middle an image is placed in
 TIED = 1e-4  # of the largest: directions whose lengths differ by less have no order of their own
 
