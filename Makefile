@@ -43,6 +43,7 @@ lint: .venv/installed-dev
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
 # Published weaknesses of the pinned packages, asked of pypi.org; from an environment that is thrown away.
 # --strict: a package that the index does not know of would otherwise count as having none.
 audit:

@@ -135,6 +135,4 @@ if __name__ == "__main__":
         _train_when_asked()
     else:
         for row in busy_rows(instances=2, rounds=2):
-            print(
-                f"{row.name} against {row.baseline}: {row.seconds:.2f} s, {row.ratio:.2f} times ({row.note or 'goal'})"
-            )
+            print(f"{row.name}: {row.seconds:.2f} s, {row.ratio:.2f} times {row.baseline}. {row.note}".rstrip())
