@@ -106,12 +106,13 @@ def _train_when_asked() -> None:
     import numpy as np
     import torch
 
-    from newfound.backbones.embeddings import AdapterTail, Embeddings
-    from newfound.config import Settings
+    from newfound.backbones.adapter import AdapterTail
+    from newfound.sources.vectors import Embeddings
+    from newfound.settings import Settings
     from newfound.methods.simgcd import SimGCD
-    from newfound.run_folder import RunFolder
+    from newfound.runs.folder import RunFolder
     from newfound.screen import Screen
-    from newfound.train import Job, train
+    from newfound.training.loop import Job, train
 
     random = np.random.default_rng(0)
     groups = random.integers(CLASSES, size=IMAGES)

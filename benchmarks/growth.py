@@ -23,23 +23,24 @@ from torch import nn
 
 from benchmarks.__main__ import hardware
 from newfound.anchors import calibrate, select_anchors
-from newfound.assign import Assignment, write_assignment
 from newfound.backbones import Backbone
-from newfound.backbones.embeddings import AdapterTail, Embeddings
-from newfound.bank import open_bank
+from newfound.backbones.adapter import AdapterTail
 from newfound.class_count import count_classes
-from newfound.config import Settings, to_toml
 from newfound.evaluate import cluster_accuracy
-from newfound.heads import parameter_groups
 from newfound.images import ImageTable
 from newfound.methods.kmeans import kmeans
 from newfound.methods.simgcd import SimGCD
 from newfound.report import write_report
-from newfound.results import read_results
-from newfound.run_folder import RunFolder
+from newfound.runs.assignment import Assignment, write_assignment
+from newfound.runs.folder import RunFolder
+from newfound.runs.results import read_results
 from newfound.screen import Screen
+from newfound.settings import Settings, to_toml
 from newfound.sharpness import SharpnessAware
-from newfound.train import one_step, predict, training_pair
+from newfound.sources.bank import open_bank
+from newfound.sources.vectors import Embeddings
+from newfound.training.heads import parameter_groups
+from newfound.training.loop import one_step, predict, training_pair
 
 DIM = 1280
 IMAGES, CLASSES = (1_000, 3_000, 10_000, 30_000, 100_000), (10, 30, 100, 300, 1_000)
@@ -228,7 +229,7 @@ def _write(by_images: dict[str, list], by_classes: dict[str, list]) -> None:
 
 
 def draw(by_images: dict[str, list], by_classes: dict[str, list]) -> None:
-    from newfound.figures.canvas import new_canvas
+    from newfound.research.figures.canvas import new_canvas
 
     figure = new_canvas(9.0, 4.2)
     styles = ["o-", "s--", "^:", "D-.", "v-", "P--", "X:", "*-."]

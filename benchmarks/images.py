@@ -13,10 +13,10 @@ from PIL import Image
 from benchmarks.timing import Row, Side, alternated
 from newfound.backbones import load_backbone
 from newfound.backbones.efficientnet import PIXEL_MEAN, PIXEL_STD, load_efficientnet
-from newfound.bank import run_trunk
-from newfound.decode import decode_image
+from newfound.images.decode import decode_image
+from newfound.images.views import resized_side, to_tensor, views_of
+from newfound.sources.bank import run_trunk
 from newfound.threads import one_thread_each, prefetched
-from newfound.views import resized_side, to_tensor, views_of
 
 SIZE, VIEWS, IMAGES = 224, 9, 16
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from newfound.backbones.vit import VIT_SPECS, Attention, VisionTransformer
-from newfound.config import Settings
-from newfound.heads import CosineClassifier, Projector, parameter_groups
 from newfound.losses import simgcd_losses
+from newfound.settings import Settings
+from newfound.training.heads import CosineClassifier, Projector, parameter_groups
 
 
 class WrittenOutAttention(Attention):

@@ -17,15 +17,15 @@ from benchmarks.peers import UsualModel, sam_step, simgcd_step
 from benchmarks.timing import Row, Side, alternated
 from newfound.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
-from newfound.bank import Bank, Recipe, run_trunk
-from newfound.config import Settings
-from newfound.fresh import through_trunk
-from newfound.heads import parameter_groups
+from newfound.images.views import to_tensor
 from newfound.methods.simgcd import SimGCD
+from newfound.settings import Settings
 from newfound.sharpness import SharpnessAware
+from newfound.sources.bank import Bank, Recipe, run_trunk
+from newfound.sources.fresh_views import through_trunk
 from newfound.threads import one_thread_each, prefetched
-from newfound.train import one_step
-from newfound.views import to_tensor
+from newfound.training.heads import parameter_groups
+from newfound.training.loop import one_step
 
 CLASSES, IMAGE_SIZE, VIEWS, EPOCHS, STAGES = 200, 224, 8, 200, 2
 BUILT = 4  # images, when building a bank is measured

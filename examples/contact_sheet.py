@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from newfound.decode import open_image
+from newfound.images.decode import open_image
 
 TILE, PER_ROW, MARGIN, TEXT = 64, 12, 4, 150
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from browser import browser  # noqa: F401 - a fixture
-from doubles import SMALL_PROJECTOR, mean_colour_backbone
-from hostile import newfound  # noqa: F401 - a fixture
-from newfound import run_folder
-from newfound.heads import Projector
+from helping.browser import browser  # noqa: F401 - a fixture
+from helping.doubles import SMALL_PROJECTOR, mean_colour_backbone
+from helping.hostile import newfound  # noqa: F401 - a fixture
+from helping.pictures import write_folder
+from helping.small_runs import small_run
 from newfound.report import write_report
+from newfound.runs import folder as run_folder
 from newfound.screen import Screen
-from pictures import write_folder
-from report.runs import small_run
+from newfound.training.heads import Projector
 
 run_folder.CHECKPOINT_PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's speed
 

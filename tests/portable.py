@@ -24,12 +24,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 NUMERICAL = [
     "src", "tests/backbones", "tests/methods", "tests/report/test_findings.py", "tests/report/test_flat_map.py",
-    "tests/test_anchors.py", "tests/test_assign.py", "tests/test_bank.py", "tests/test_benchmarks.py",
+    "tests/test_anchors.py", "tests/runs/test_assignment.py", "tests/sources", "tests/test_benchmarks.py",
     "tests/test_class_count.py", "tests/test_discovery.py", "tests/test_estimator.py", "tests/test_evaluate.py",
-    "tests/test_export.py", "tests/test_heads.py", "tests/test_hessian.py", "tests/test_losses.py",
-    "tests/test_predict.py", "tests/test_rounds.py", "tests/test_schedules.py", "tests/test_semi_kmeans.py",
-    "tests/test_sharpness.py", "tests/test_stability.py", "tests/test_start.py", "tests/test_train.py",
-    "tests/test_views.py",
+    "tests/export", "tests/training", "tests/test_hessian.py", "tests/test_losses.py",
+    "tests/runs/test_labelling.py", "tests/runs/test_rounds.py", "tests/test_semi_kmeans.py",
+    "tests/test_sharpness.py", "tests/runs/test_stability.py",
+    "tests/images/test_views.py",
 ]  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from benchmarks import __main__ as bench
 from benchmarks import peers
 from newfound.anchors import calibrate, select_anchors
 from newfound.backbones import vit
-from newfound.config import Settings
 from newfound.methods.simgcd import SimGCD
 from newfound.semi_kmeans import semi_kmeans
+from newfound.settings import Settings
 from newfound.sharpness import SharpnessAware
-from newfound.train import one_step
+from newfound.training.loop import one_step
 
 SETTINGS = Settings(6, method="simgcd", rho=0.05, epochs=60).resolved(3, 100, 5.0)
 LABELS = torch.tensor([0, -1, 2, -1, 1])

@@ -14,22 +14,22 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from helping.pictures import picture, write_folder
 from newfound import discovery
 from newfound.backbones import load_backbone
 from newfound.backbones.efficientnet import EfficientNetLite0
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
-from newfound.config import Settings
 from newfound.discovery import backbone_of, new_model, open_source
 from newfound.discovery import discover as discover_and_report
 from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.report.page import read_page
-from newfound.results import read_results
-from newfound.run_folder import RunFolder
+from newfound.runs.folder import RunFolder
+from newfound.runs.results import read_results
+from newfound.runs.stability import compare
 from newfound.screen import Screen
-from newfound.stability import compare
-from newfound.train import Progress, training_pair
-from pictures import picture, write_folder
+from newfound.settings import Settings
+from newfound.training.loop import Progress, training_pair
 
 pytestmark = pytest.mark.usefixtures("small_projector")
 

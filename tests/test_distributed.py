@@ -13,14 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from helping.patience import PATIENCE
+from helping.pictures import write_class_folders
 from newfound import Settings
-from newfound.demo import unpack_wardrobe
+from newfound.app.demo import unpack_wardrobe
 from newfound.discovery import discover
-from patience import PATIENCE
-from pictures import write_class_folders
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-SMALL = str(Path(__file__).with_name("small_newfound.py"))
+SMALL = str(Path(__file__).parent / "helping" / "small_newfound.py")
 QUICK = {"classes": 8, "epochs": 3, "image_size": 32, "bank_views": 2, "batch_size": 8}
 
 
@@ -92,7 +92,7 @@ def assert_same_log(log: list[dict], other: list[dict]) -> None:
 
 
 def test_gradients_of_three_processes_are_those_of_one():
-    program = Path(__file__).with_name("several_processes.py")
+    program = Path(__file__).parent / "helping" / "several_processes.py"
     subprocess.run([*TORCHRUN, "3", str(program)], check=True, timeout=PATIENCE, capture_output=True)
 
 
@@ -135,7 +135,7 @@ def test_a_slip_is_told_once(tmp_path):
     assert process.returncode != 0
     assert err.count("newfound: ") == 1
     assert "nowhere" in err
-    assert "cli.py" not in err  # torchrun has a traceback of its own; we have none
+    assert "app/main.py" not in err  # torchrun has a traceback of its own; we have none
 
 
 def test_an_option_that_does_not_exist_is_told_once(tmp_path):
@@ -148,7 +148,7 @@ def test_an_option_that_does_not_exist_is_told_once(tmp_path):
 def test_one_of_three_has_the_last_word(tmp_path):
     """Whoever is first to speak, nobody else prints, and nobody leaves before it is printed."""
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    program, said = Path(__file__).with_name("last_words.py"), tmp_path / "said.txt"
+    program, said = Path(__file__).parent / "helping" / "last_words.py", tmp_path / "said.txt"
     with open(said, "w") as file:
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "PYTHONUNBUFFERED": "1"}
         started = [

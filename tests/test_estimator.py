@@ -13,9 +13,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import newfound
-from newfound.config import Settings
 from newfound.estimator import CategoryDiscovery
 from newfound.evaluate import cluster_accuracy
+from newfound.settings import Settings
 
 KNOWN, CLASSES, EACH, DIM = 2, 4, 20, 8
 TRUE = np.repeat(np.arange(CLASSES), EACH)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE
+from helping.patience import PATIENCE
 
 TORTURE = Path(__file__).with_name("torture.py")
 BLOWS = {"killed", "review killed", "image deleted", "image changed", "clock back"}

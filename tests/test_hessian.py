@@ -11,10 +11,8 @@ from numpy.testing import assert_allclose
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from newfound.backbones.embeddings import AdapterTail
+from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.vit import ViTSpec, ViTTail
-from newfound.config import Settings
-from newfound.heads import Projector
 from newfound.hessian import (
     HessianOperator,
     Spectrum,
@@ -26,6 +24,8 @@ from newfound.hessian import (
 )
 from newfound.losses import simgcd_losses
 from newfound.methods.simgcd import SimGCD
+from newfound.settings import Settings
+from newfound.training.heads import Projector
 
 F64 = torch.zeros((), dtype=torch.float64)
 

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from newfound.heads import CosineClassifier, Projector, parameter_groups
 from newfound.losses import simgcd_losses
-from newfound.schedules import teacher_temperature
 from newfound.sharpness import SharpnessAware
+from newfound.training.heads import CosineClassifier, Projector, parameter_groups
+from newfound.training.schedules import teacher_temperature
 
 DTYPES = [(torch.float64, "f64", 1e-10), (torch.float32, "f32", 1e-6)]
 

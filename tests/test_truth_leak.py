@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from newfound import bench as bench_module
-from newfound.bench import bench
-from newfound.config import Settings
-from newfound.datasets import load_benchmark
-from newfound.datasets.table import table_of
+from helping.pictures import COLOURS, write_class_folders, write_folder
 from newfound.discovery import discover
 from newfound.report.page import read_page
-from pictures import COLOURS, write_class_folders, write_folder
+from newfound.research import protocol as bench_module
+from newfound.research.datasets import load_benchmark
+from newfound.research.datasets.table import table_of
+from newfound.research.protocol import bench
+from newfound.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")
 

@@ -28,11 +28,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # it is run as a program, too
 
-import newfound.decisions
-from forked import Ended, Forked, killed_after, run
-from patience import PATIENCE
-from pictures import write_folder
-from review.live import Server
+import newfound.runs.decisions
+from helping.forked import Ended, Forked, killed_after, run
+from helping.live_review import Server
+from helping.patience import PATIENCE
+from helping.pictures import write_folder
 
 REVIEW = ["review", "run", "--no-browser"]
 DECISIONS: tuple[dict[str, object], ...] = (
@@ -334,7 +334,7 @@ def turn_clock() -> None:
         def now(cls, tz: tzinfo | None = None) -> Turned:
             return cls.fromtimestamp(time.time(), tz)
 
-    newfound.decisions.datetime = Turned  # type: ignore[misc]
+    newfound.runs.decisions.datetime = Turned  # type: ignore[misc]
 
 
 class mounted:

@@ -22,7 +22,7 @@ from PIL import Image
 NAMES = ["t-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"]
 KNOWN = {"t-shirt", "pullover", "dress", "coat", "shirt"}
 PER_CLASS = 200
-TARGET = Path(__file__).parent.parent / "src" / "newfound" / "sample" / "wardrobe.zip"
+TARGET = Path(__file__).parent.parent / "src" / "newfound" / "app" / "sample" / "wardrobe.zip"
 
 
 def main(source: Path) -> None:

@@ -3,9 +3,9 @@
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from newfound.config import Settings
 from newfound.errors import UserError
-from newfound.sharing import spin_briefly
+from newfound.settings import Settings
+from newfound.thread_waiting import spin_briefly
 
 if TYPE_CHECKING:
     from newfound.discovery import Discovery, discover

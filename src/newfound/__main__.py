@@ -1,3 +1,3 @@
-from newfound.cli import main
+from newfound.app.main import main
 
 main()

@@ -16,32 +16,32 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from newfound.assign import NONE_OF_THESE, Assignment, assign, classes_in_use, write_assignment
 from newfound.backbones import Backbone, load_backbone
-from newfound.backbones.embeddings import AdapterTail
-from newfound.bank import default_bank_folder, open_bank
+from newfound.backbones.adapter import AdapterTail
 from newfound.class_count import ClassCount, count_classes
-from newfound.config import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
-from newfound.decisions import DecisionLog, reviewed_of
 from newfound.distributed import asked_of_first, from_first, processes
 from newfound.errors import UserError
-from newfound.fresh import FreshViews
 from newfound.images import ImageTable, read_folder
 from newfound.methods import gcd, kmeans, sdas, simgcd
 from newfound.methods.kmeans import Grouping
 from newfound.methods.simgcd import SimGCD
-from newfound.model import write_model
-from newfound.predict import Labelled, predict
 from newfound.report import write_report
-from newfound.results import Results, digest_of, read_json, read_results
-from newfound.rounds import Origin, labels_then, next_out, next_round
-from newfound.run_folder import RunFolder
+from newfound.runs.assignment import NONE_OF_THESE, Assignment, assign, classes_in_use, write_assignment
+from newfound.runs.decisions import DecisionLog, reviewed_of
+from newfound.runs.folder import RunFolder
+from newfound.runs.labelling import Labelled, predict
+from newfound.runs.model import write_model
+from newfound.runs.results import Results, digest_of, read_json, read_results
+from newfound.runs.rounds import Origin, labels_then, next_out, next_round
+from newfound.runs.scoring import Truth, read_truth, score
+from newfound.runs.stability import FILE as STABILITY
+from newfound.runs.stability import compare
 from newfound.screen import Screen
-from newfound.stability import FILE as STABILITY
-from newfound.stability import compare
-from newfound.start import start_at_clusters
-from newfound.train import Job, Source, batches_of, evaluated
-from newfound.truth import Truth, read_truth, score
+from newfound.settings import OF_ANCHORS, QUICK_EPOCHS, Settings, resolve_device
+from newfound.sources.bank import default_bank_folder, open_bank
+from newfound.sources.fresh_views import FreshViews
+from newfound.training.loop import Job, Source, batches_of, evaluated
+from newfound.training.start import start_at_clusters
 
 METHODS = {"sdas": sdas.fit, "simgcd": simgcd.fit, "gcd": gcd.fit, "kmeans": kmeans.fit}
 EVALUATED = 128  # images at a time

@@ -25,19 +25,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
-from newfound.assign import new_names
-from newfound.backbones.embeddings import AdapterTail, Embeddings
+from newfound.backbones.adapter import AdapterTail
 from newfound.class_count import count_classes
-from newfound.config import Settings, fits
 from newfound.discovery import EVALUATED, METHODS, features_of
 from newfound.errors import UserError
-from newfound.heads import Projector
 from newfound.methods.kmeans import Grouping, kmeans
 from newfound.methods.simgcd import SimGCD
-from newfound.run_folder import Checkpoint, RunFolder
+from newfound.runs.assignment import new_names
+from newfound.runs.folder import Checkpoint, RunFolder
 from newfound.screen import Screen
-from newfound.start import start_at_clusters
-from newfound.train import Job, Source, Trained, batches_of
+from newfound.settings import Settings, fits
+from newfound.sources.vectors import Embeddings
+from newfound.training.heads import Projector
+from newfound.training.loop import Job, Source, Trained, batches_of
+from newfound.training.start import start_at_clusters
 
 UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
 CHUNK = 1024  # samples predicted at a time

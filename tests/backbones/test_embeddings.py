@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from newfound.backbones.embeddings import FEATURE_NORM, AdapterTail, Embeddings, draw_view_pair
-from newfound.config import Settings
+from newfound.backbones.adapter import FEATURE_NORM, AdapterTail
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import sdas
 from newfound.methods.kmeans import kmeans
 from newfound.methods.simgcd import SimGCD
-from newfound.run_folder import RunFolder
+from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
-from newfound.start import start_at_clusters
-from newfound.train import Job, training_pair
+from newfound.settings import Settings
+from newfound.sources.vectors import Embeddings, draw_view_pair
+from newfound.training.loop import Job, training_pair
+from newfound.training.start import start_at_clusters
 
 
 def test_the_tail_starts_as_the_standardised_input():

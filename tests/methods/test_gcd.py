@@ -7,18 +7,19 @@ import pytest
 import torch
 from sklearn.preprocessing import normalize
 
-from groups import CLASSES, DIM, KNOWN, LABELS, QUIET, REFEREE, SOURCE, TRUE, UNLABELLED, N
-from newfound.backbones.embeddings import AdapterTail, Embeddings
-from newfound.config import Settings
+from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, REFEREE, SOURCE, TRUE, UNLABELLED, N
+from newfound.backbones.adapter import AdapterTail
 from newfound.errors import UserError
 from newfound.evaluate import cluster_accuracy
-from newfound.heads import Projector
 from newfound.losses import contrastive_losses, simgcd_losses
 from newfound.methods import gcd
 from newfound.methods.simgcd import SimGCD
-from newfound.run_folder import RunFolder
+from newfound.runs.folder import RunFolder
 from newfound.semi_kmeans import semi_kmeans
-from newfound.train import Job, train
+from newfound.settings import Settings
+from newfound.sources.vectors import Embeddings
+from newfound.training.heads import Projector
+from newfound.training.loop import Job, train
 
 
 class Stopped(Exception):

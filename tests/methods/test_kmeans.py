@@ -3,14 +3,15 @@
 import numpy as np
 import torch
 
-from groups import CLASSES, DIM, KNOWN, LABELS, QUIET, SOURCE, TRUE, UNLABELLED, N
-from newfound.backbones.embeddings import AdapterTail, Embeddings
-from newfound.config import Settings
+from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, SOURCE, TRUE, UNLABELLED, N
+from newfound.backbones.adapter import AdapterTail
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import kmeans
 from newfound.methods.simgcd import SimGCD
-from newfound.run_folder import RunFolder
-from newfound.train import Job, batches_of
+from newfound.runs.folder import RunFolder
+from newfound.settings import Settings
+from newfound.sources.vectors import Embeddings
+from newfound.training.loop import Job, batches_of
 
 
 def fitted(path, source=SOURCE, labels=LABELS, classes=CLASSES):

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from groups import CLASSES, DIM, KNOWN, LABELS, QUIET, REFEREE, SOURCE, TRUE, UNLABELLED, N
-from newfound import run_folder
+from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, REFEREE, SOURCE, TRUE, UNLABELLED, N
 from newfound.anchors import calibrate, select_anchors
-from newfound.backbones.embeddings import AdapterTail
-from newfound.config import Settings
-from newfound.heads import Projector
+from newfound.backbones.adapter import AdapterTail
 from newfound.methods import sdas, simgcd
 from newfound.methods.simgcd import SimGCD
-from newfound.run_folder import RunFolder
+from newfound.runs import folder as run_folder
+from newfound.runs.folder import RunFolder
+from newfound.runs.scoring import Truth
 from newfound.screen import Screen
-from newfound.train import Job, Prediction, draw_batches, train
-from newfound.truth import Truth
+from newfound.settings import Settings
+from newfound.training.heads import Projector
+from newfound.training.loop import Job, Prediction, draw_batches, train
 
 pytestmark = pytest.mark.usefixtures("small_projector")
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from newfound.decisions import initial_state
+from helping.small_runs import small_run, write_run, write_stability
 from newfound.errors import UserError
 from newfound.report import look_through, write_report
 from newfound.report.content import reason, summary
 from newfound.report.findings import Findings, Merge
 from newfound.report.page import json_for_html, policy, read_page, render_page
-from newfound.results import read_results
+from newfound.runs.decisions import initial_state
+from newfound.runs.results import read_results
+from newfound.runs.stability import compare
 from newfound.screen import Screen
-from newfound.stability import compare
-from report.runs import small_run, write_run, write_stability
 
 QUIET = Screen(quiet=True)
 NOTHING = Findings([], [], [])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from newfound.report.flat_map import _settled, flat_map, map_of
-from newfound.run_folder import RunFolder
+from newfound.runs.folder import RunFolder
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 6, 9])

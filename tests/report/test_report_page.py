@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from browser import expect, opened
-from newfound.decisions import initial_state
+from helping.browser import expect, opened
+from helping.small_runs import small_run, write_run, write_stability
 from newfound.report import look_through, write_report
 from newfound.report.page import read_page, render_page
-from newfound.results import read_results
+from newfound.runs.decisions import initial_state
+from newfound.runs.results import read_results
+from newfound.runs.stability import compare
 from newfound.screen import Screen
-from newfound.stability import compare
-from report.runs import small_run, write_run, write_stability
 
 QUIET = Screen(quiet=True)
 EVERYTHING = ("summary", "labels", "merges", "duplicates", "classes", "map", "numbers", "settings")

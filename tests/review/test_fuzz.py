@@ -11,12 +11,12 @@ from schemathesis import GenerationMode
 from schemathesis.python import asgi
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from newfound.decisions import DecisionLog
-from newfound.results import read_results
+from helping.small_runs import small_run, write_run
 from newfound.review import pages_content
 from newfound.review.server import create_app
+from newfound.runs.decisions import DecisionLog
+from newfound.runs.results import read_results
 from newfound.screen import Screen
-from report.runs import small_run, write_run
 
 PORT, TOKEN = 8000, "a-token"
 BASE = f"http://127.0.0.1:{PORT}"

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from browser import expect, opened
-from newfound.decisions import reviewed_of
+from helping.browser import expect, opened
+from helping.live_review import in_thread, live
+from helping.small_runs import small_run, write_run
 from newfound.report import write_report
+from newfound.runs.decisions import reviewed_of
 from newfound.screen import Screen
-from report.runs import small_run, write_run
-from review.live import in_thread, live
 
 NEW1, NEW2 = 2, 3
 

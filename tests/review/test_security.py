@@ -13,14 +13,14 @@ import pytest
 import uvicorn
 from PIL import Image
 
-from newfound.cli import Review
-from newfound.decisions import DecisionLog
+from helping.live_review import in_thread, live
+from helping.patience import PATIENCE
+from helping.small_runs import small_run, write_run
+from newfound.app.main import Review
 from newfound.errors import UserError
 from newfound.review import listening, review, server
+from newfound.runs.decisions import DecisionLog
 from newfound.screen import Screen
-from patience import PATIENCE
-from report.runs import small_run, write_run
-from review.live import in_thread, live
 
 EVERY_ANSWER = {
     "x-content-type-options": "nosniff",

@@ -6,14 +6,14 @@ import signal
 import pytest
 from PIL import Image
 
-from newfound.decisions import reviewed_of
+from helping.live_review import in_thread, live
+from helping.small_runs import small_run
 from newfound.errors import UserError
 from newfound.report import write_report
-from newfound.results import read_results
 from newfound.review import continue_command, review
+from newfound.runs.decisions import reviewed_of
+from newfound.runs.results import read_results
 from newfound.screen import Screen
-from report.runs import small_run
-from review.live import in_thread, live
 
 
 @pytest.fixture

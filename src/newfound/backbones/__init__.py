@@ -8,12 +8,12 @@ from pathlib import Path
 
 from torch import nn
 
+from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, FoldedEfficientNet, load_efficientnet
-from newfound.backbones.embeddings import AdapterTail
 from newfound.backbones.vit import VIT_SPECS, load_vit
 from newfound.backbones.weights import fingerprint
-from newfound.config import check_image_size
 from newfound.errors import UserError
+from newfound.settings import check_image_size
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from newfound.decisions import NOT_A_CLASS, Reviewed, reviewed_of
-from newfound.results import read_results
+from newfound.runs.decisions import NOT_A_CLASS, Reviewed, reviewed_of
+from newfound.runs.results import read_results
 
 NOT_A_CLASS_NAME = "not a class"  # where images of dismissed classes go
 VERDICTS = {1: "accepted", -1: "rejected"}

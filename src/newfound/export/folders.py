@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from newfound.atomic import write_csv
-from newfound.decisions import NOT_A_CLASS, Reviewed
 from newfound.errors import UserError
 from newfound.export.decided import (
     NOT_A_CLASS_NAME,
@@ -27,7 +26,8 @@ from newfound.export.decided import (
     said_by_a_person,
 )
 from newfound.export.outputs import cannot_write
-from newfound.scan import Skipped, why_not
+from newfound.images.scan import Skipped, why_not
+from newfound.runs.decisions import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, megabytes
 
 LONGEST = 120  # bytes of a folder's name: systems take 255, but some only 260 for a whole path

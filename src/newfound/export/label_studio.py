@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from newfound.decisions import NOT_A_CLASS, Reviewed
 from newfound.errors import UserError
 from newfound.export.decided import (
     NOT_A_CLASS_NAME,
@@ -21,6 +20,7 @@ from newfound.export.decided import (
     said_by_a_person,
 )
 from newfound.export.outputs import check_free, new_file
+from newfound.runs.decisions import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, shown
 
 CONFIG = """<View>

@@ -23,19 +23,19 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from newfound.assign import NONE_OF_THESE
 from newfound.backbones import Backbone
 from newfound.backbones.vit import ViTTrunk
-from newfound.bank import run_trunk
-from newfound.decode import Unreadable, open_image
 from newfound.errors import UserError
 from newfound.export.decided import distinct, plain
 from newfound.export.outputs import check_free, need, new_file
-from newfound.model import Model, load_model
-from newfound.predict import REFUSED, decided_names
-from newfound.results import read_results
+from newfound.images.decode import Unreadable, open_image
+from newfound.images.views import RECIPE, resized_side, views_of
+from newfound.runs.assignment import NONE_OF_THESE
+from newfound.runs.labelling import REFUSED, decided_names
+from newfound.runs.model import Model, load_model
+from newfound.runs.results import read_results
 from newfound.screen import Screen, megabytes
-from newfound.views import RECIPE, resized_side, views_of
+from newfound.sources.bank import run_trunk
 
 OUTPUTS = ("probabilities", "likeness", "features")
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from newfound.distributed import from_first, whole_batch
 from newfound.errors import UserError
-from newfound.heads import NearestCentre
 from newfound.losses import contrastive_losses
 from newfound.semi_kmeans import semi_kmeans
-from newfound.train import Job, Trained, predict, train
+from newfound.training.heads import NearestCentre
+from newfound.training.loop import Job, Trained, predict, train
 
 if TYPE_CHECKING:
-    from newfound.config import Settings
     from newfound.methods.simgcd import SimGCD
+    from newfound.settings import Settings
 
 STARTS = 10
 ITERATIONS_BETWEEN_EPOCHS = 20

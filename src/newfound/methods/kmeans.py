@@ -16,9 +16,9 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from newfound.heads import NearestCentre
-from newfound.start import claimed_clusters
-from newfound.train import Job, Trained, predict
+from newfound.training.heads import NearestCentre
+from newfound.training.loop import Job, Trained, predict
+from newfound.training.start import claimed_clusters
 
 if TYPE_CHECKING:
     from newfound.methods.simgcd import SimGCD

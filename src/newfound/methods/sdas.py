@@ -18,7 +18,7 @@ from sklearn.preprocessing import normalize
 
 from newfound.anchors import Anchors, calibrate, densest, most_confident, select_anchors
 from newfound.methods.simgcd import SimGCD
-from newfound.train import Job, Prediction, Trained, train
+from newfound.training.loop import Job, Prediction, Trained, train
 
 
 def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:

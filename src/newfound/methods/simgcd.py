@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from newfound.config import Settings
 from newfound.distributed import whole_batch
-from newfound.heads import CosineClassifier, Projector
 from newfound.losses import simgcd_losses
-from newfound.schedules import teacher_temperature
-from newfound.train import Job, Trained, train
+from newfound.settings import Settings
+from newfound.training.heads import CosineClassifier, Projector
+from newfound.training.loop import Job, Trained, train
+from newfound.training.schedules import teacher_temperature
 
 
 def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:

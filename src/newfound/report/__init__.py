@@ -22,7 +22,7 @@ from newfound.report.findings import (
 from newfound.report.flat_map import map_of
 from newfound.report.page import render_page
 from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails
-from newfound.results import Results
+from newfound.runs.results import Results
 from newfound.screen import Screen
 
 __all__ = ["NAME", "look_through", "write_report"]

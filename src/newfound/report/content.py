@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from newfound.decisions import initial_state
 from newfound.errors import UserError
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.neighbours import Floats
-from newfound.results import Results, read_json
+from newfound.runs.decisions import initial_state
+from newfound.runs.results import Results, read_json
 
 SHOWN = 8  # images of a class that only other seeds have
 CERTAIN, UNCERTAIN = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image

@@ -12,7 +12,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from newfound.report.neighbours import Floats, Ints, nearest_among, unit_rows
-from newfound.run_folder import RunFolder
+from newfound.runs.folder import RunFolder
 
 DIRECTIONS = 50  # principal ones that t-SNE starts from
 LAID_OUT = 5000  # images by t-SNE itself; the others are placed among them

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from newfound.decode import Unreadable, open_image
+from newfound.images.decode import Unreadable, open_image
 from newfound.screen import Screen
 
 FORMAT, MEDIA_TYPE = "WEBP", "image/webp"

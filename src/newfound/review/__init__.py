@@ -15,15 +15,15 @@ from typing import Any
 import uvicorn
 
 from newfound.atomic import write_atomically
-from newfound.config import Settings
-from newfound.decisions import DecisionLog
 from newfound.errors import UserError
 from newfound.report import NAME, look_through
 from newfound.report.content import stability_of
 from newfound.report.page import read_page, render_page
-from newfound.results import Results, read_results
 from newfound.review.server import create_app
+from newfound.runs.decisions import DecisionLog
+from newfound.runs.results import Results, read_results
 from newfound.screen import Screen
+from newfound.settings import Settings
 
 HOST = "127.0.0.1"
 SERVING: dict[str, Any] = {"log_level": "warning", "lifespan": "off", "server_header": False, "ws": "none"}

@@ -20,12 +20,12 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
-from newfound.decisions import Decision, DecisionLog, Outdated, Refused, halves
-from newfound.decode import Unreadable, open_image
+from newfound.images.decode import Unreadable, open_image
 from newfound.report.page import assembled, policy, render_page
 from newfound.report.thumbnails import MEDIA_TYPE, thumbnail
-from newfound.results import Results
 from newfound.review.static import script, style
+from newfound.runs.decisions import Decision, DecisionLog, Outdated, Refused, halves
+from newfound.runs.results import Results
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig  # older releases have none, and take the argument all the same

@@ -1,0 +1,101 @@
+"""The tables that commands print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from newfound.screen import Screen, shown
+
+if TYPE_CHECKING:
+    from newfound.class_count import ClassCount
+    from newfound.discovery import Discovery
+    from newfound.runs.labelling import Labelled
+
+
+def show_classes(found: Discovery, screen: Screen) -> None:
+    """The discovered classes, largest first."""
+    a, files, stability = found.results.assignment, found.results.files, found.results.stability
+    sizes, confidence = a.sizes(), a.mean_confidence()
+    new = [k for k in range(a.n_known, len(a.class_names)) if sizes[k]]
+    grid = Table(title="Discovered classes", title_justify="left", header_style="bold")
+    grid.add_column("class")
+    grid.add_column("images", justify="right")
+    grid.add_column("confidence", justify="right")
+    if stability is not None:
+        grid.add_column("seeds", justify="right")
+    grid.add_column("most certain")
+    for k in sorted(new, key=lambda k: -sizes[k]):
+        examples = shown("  ".join(files[i] for i in a.most_certain(k, 3)).replace("\n", "\\n"))
+        seeds = [] if stability is None else [f"{stability.classes[k].found} of {len(stability.seeds)}"]
+        grid.add_row(Text(shown(a.class_names[k])), f"{sizes[k]:,}", f"{confidence[k]:.2f}", *seeds, Text(examples))
+    if new:
+        screen.table(grid)
+    if stability is not None and (sentence := stability.sentence(a)):
+        screen.say(sentence)
+    in_known = int(sizes[: a.n_known].sum())
+    screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
+
+
+def show_labelled(labelled: Labelled, screen: Screen) -> None:
+    """How many images went into each class, largest first."""
+    from newfound.runs.assignment import NONE_OF_THESE
+
+    counts = Counter(zip(labelled.classes, labelled.is_new.tolist(), strict=True))
+    grid = Table(header_style="bold")
+    for column in ("class", "", "images"):
+        grid.add_column(column, justify="right" if column == "images" else "left")
+    for (name, is_new), count in sorted(counts.items(), key=lambda item: (item[0][0] == NONE_OF_THESE, -item[1])):
+        kind = "" if name == NONE_OF_THESE else "new" if is_new else "known"
+        grid.add_row(Text(shown(name)), kind, f"{count:,}")
+    screen.table(grid)
+
+
+def show_count(count: ClassCount, screen: Screen) -> None:
+    """The curve, then the answer."""
+    screen.say(f"By number of classes, {count.criterion}:")
+    grid = Table(header_style="bold")
+    grid.add_column("classes", justify="right")
+    grid.add_column("mean", justify="right")
+    grid.add_column("")
+    for point in count.curve:
+        plausible = count.low <= point.classes <= count.high
+        mark = " best" if point.classes == count.best else ""
+        bar = "█" * round(40 * max(point.score, 0)) + mark
+        grid.add_row(str(point.classes), f"{point.score:.3f}", bar, style="" if plausible else "dim")
+    screen.table(grid)
+    screen.say(f"{count}.")
+    screen.say(f"A tree of the images, cut at every number: {count.tree.best}, {count.tree.low} to {count.tree.high}.")
+
+
+def show_report(report: dict[str, Any], screen: Screen) -> None:
+    """Mean and spread over seeds."""
+    from newfound.research.protocol import PROTOCOLS
+
+    seeds = ", ".join(map(str, report["seeds"]))
+    oracle = "; ORACLE, the truth was used in training" if "oracle" in report else ""
+    grid = Table(title=f"{report['dataset']}, seeds {seeds}{oracle}", title_justify="left")
+    for column in ("accuracy, %", "All", "Old", "New"):
+        grid.add_column(column, justify="left" if column.startswith("acc") else "right")
+    for prefix, name in PROTOCOLS.items():
+        numbers = [report["numbers"].get(prefix + group) for group in ("all", "old", "new")]
+        grid.add_row(name, *("-" if n is None else f"{n['mean']:.1f} ± {n['std']:.1f}" for n in numbers))
+    screen.table(grid)
+
+
+def show_score(metrics: dict[str, Any], screen: Screen) -> None:
+    """All, Old and New beside plain k-means."""
+    title = f"Against the truth, {metrics['images_scored']:,} images"
+    title += "; ORACLE, the truth was used in training" if "oracle" in metrics else ""
+    grid = Table(title=title, title_justify="left")
+    for column in ("accuracy, %", "All", "Old", "New"):
+        grid.add_column(column, justify="left" if column.startswith("acc") else "right")
+    for name, prefix in (("newfound", ""), ("k-means, same features", "kmeans_")):
+        values = (metrics[prefix + group] for group in ("all", "old", "new"))
+        grid.add_row(name, *("-" if value is None else f"{100 * value:.1f}" for value in values))
+    screen.table(grid)
+    if metrics["images_without_truth"]:
+        screen.warn(f"{metrics['images_without_truth']} unlabelled images are not named in the truth file")

@@ -1,0 +1,342 @@
+"""A folder, read into a table: which images there are, and which of them are labelled with what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL.Image import Image
+
+from newfound.errors import UserError
+from newfound.images.decode import Unreadable, open_image
+from newfound.images.labels import LabelFile, LabelRow, listed, match_rows, read_labels
+from newfound.images.scan import Scan, Skipped, check_folder, identities, look_through, why_not
+
+UNLABELLED = -1
+UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
+LABEL_FILE_NAMES = ("labels.csv", "metadata.csv", "metadata.jsonl")
+
+_PROOF_SIDE = 256  # enough pixels to prove a file readable, and quick for large JPEGs
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)  # compare tables by their fingerprint
+class ImageTable:
+    """The readable images of a folder, sorted by name, so that their order on disk does not matter."""
+
+    root: Path
+    files: tuple[str, ...]  # relative to root, with forward slashes, sorted by code point
+    labels: NDArray[np.int64]  # per file: index into class_names, -1 = unlabelled
+    class_names: tuple[str, ...]  # the known classes, sorted by code point; some may have no image
+    digests: tuple[str, ...]  # per file: SHA-256 of its content
+    skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def n_known(self) -> int:
+        """How many classes are known, those without an image included."""
+        return len(self.class_names)
+
+    @property
+    def n_labelled(self) -> int:
+        """How many images have a label."""
+        return int((self.labels != UNLABELLED).sum())
+
+    @property
+    def labelled_per_class(self) -> float:
+        """How many labelled images a class has on average, of those that have any; 0 where nothing is labelled."""
+        return self.n_labelled / max(1, len(self.seen_classes()[1]))
+
+    def path(self, index: int) -> Path:
+        """Where image number `index` lies."""
+        return self.root / self.files[index]
+
+    def open(self, index: int, shorter_side: int | None = None) -> Image:
+        """Image number `index`, upright, as RGB, as long as it is still the one that was listed."""
+        path = self.path(index)
+        try:
+            image = open_image(path, shorter_side)
+            if _digest(path) != self.digests[index]:
+                raise Unreadable("its content is another one")
+        except (Unreadable, OSError) as error:
+            raise UserError(
+                f"{path} has changed since the folder was looked through: {error}. "
+                "Restore it, or start again with the folder as it is."
+            ) from error
+        return image
+
+    def seen_classes(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """The known classes that can be learnt, because they have labelled images, and `labels` counted by them."""
+        seen, counted = np.unique(self.labels[self.labels != UNLABELLED], return_inverse=True)
+        labels = np.full(len(self), UNLABELLED, dtype=np.int64)
+        labels[self.labels != UNLABELLED] = counted
+        return labels, tuple(self.class_names[k] for k in seen)
+
+    def unseen_classes(self) -> tuple[str, ...]:
+        """The known classes without a labelled image."""
+        return tuple(name for k, name in enumerate(self.class_names) if k not in self.labels)
+
+    def label_of(self, file: str) -> str | None:
+        """The label of one of the files, if it has one."""
+        label = self.labels[self._numbers[file]]
+        return None if label == UNLABELLED else self.class_names[label]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {file: number for number, file in enumerate(self.files)}
+
+    def relabelled(self, changes: Mapping[str, str | None]) -> ImageTable:
+        """The same images with other labels for some files; classes that lose their last image that way are gone."""
+        labels = [changes[file] if file in changes else self.label_of(file) for file in self.files]
+        names = tuple(sorted({name for name in labels if name is not None} | set(self.unseen_classes())))
+        index = {name: number for number, name in enumerate(names)}
+        numbers = [UNLABELLED if name is None else index[name] for name in labels]
+        return replace(self, labels=np.array(numbers, dtype=np.int64), class_names=names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what can influence a result: names, contents, labels; not where the folder lies."""
+        parts = [self.class_names, self.files, self.digests, self.labels.tolist()]
+        # JSON in ASCII also spells names that are not valid UTF-8, each in one way only.
+        return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
+
+
+def read_folder(
+    root: Path,
+    *,
+    labels: Path | None = None,
+    exclude: Collection[Path] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ImageTable:
+    """Find, read and check every image below `root`.
+
+    Without `labels`, each top-level folder is a known class (an empty one too), except `unlabelled`, and
+    loose files are unlabelled. With a labels file, folders mean nothing and files it does not name are
+    unlabelled. Whatever cannot be used is listed in `skipped`; paths in `exclude` are left out in silence.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ["cat/1.png", "dog/2.png", "unlabelled/3.png"]:
+    ...     (root / name).parent.mkdir()
+    ...     Image.new("RGB", (8, 8)).save(root / name)
+    >>> table = read_folder(root)
+    >>> table.files, table.class_names, table.labels.tolist()
+    (('cat/1.png', 'dog/2.png', 'unlabelled/3.png'), ('cat', 'dog'), [0, 1, -1])
+    """
+    root = Path(root)
+    check_folder(root)
+    label_file = None if labels is None else read_labels(labels)
+    scan = look_through(root, left_out=identities(exclude if labels is None else [*exclude, labels]))
+    # Before the files are read, which may take long: a wrong labels file should show at once.
+    given = _labels_of_folders(scan) if label_file is None else _labels_of_file(root, label_file, scan)
+    digests, unreadable = _read_all(root, scan.files, on_progress)
+    skipped = sorted([*scan.skipped, *unreadable], key=lambda item: (item.file, item.reason))
+    if not digests:
+        raise UserError(_nothing_readable(root, len(scan.files), skipped))
+    return _make_table(root, digests, given, skipped)
+
+
+@dataclass
+class _Given:
+    """What is known before any file is read: the classes, a label for some files, and remarks about both."""
+
+    class_names: tuple[str, ...]
+    label_of: dict[str, str]
+    warnings: list[str]
+    rows: dict[str, LabelRow] = field(default_factory=dict)  # of a labels file, to name them in warnings
+
+
+def _make_table(root: Path, digests: Mapping[str, str], given: _Given, skipped: Sequence[Skipped]) -> ImageTable:
+    files = tuple(sorted(digests))
+    index_of = {name: index for index, name in enumerate(given.class_names)}
+    labels = [index_of[given.label_of[file]] if file in given.label_of else UNLABELLED for file in files]
+    warnings = [
+        *given.warnings,
+        *_warn_of_skipped_rows(given.rows, skipped),
+        *_warn_of_lookalikes(given.class_names),
+        *_warn_of_empty_classes(given.class_names, labels),
+        *_warn_of_contradictions(digests, given.label_of),
+    ]
+    return ImageTable(
+        root=root,
+        files=files,
+        labels=np.array(labels, dtype=np.int64),
+        class_names=given.class_names,
+        digests=tuple(digests[file] for file in files),
+        skipped=tuple(skipped),
+        warnings=tuple(warnings),
+    )
+
+
+# Reading the files
+
+
+def _read_all(
+    root: Path, files: Sequence[str], on_progress: Callable[[int, int], None] | None
+) -> tuple[dict[str, str], list[Skipped]]:
+    """The digest of each readable file, and the others with a reason."""
+    digests: dict[str, str] = {}
+    unreadable: list[Skipped] = []
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        results = pool.map(lambda file: _read_one(root / file), files)
+        for done, (file, result) in enumerate(zip(files, results, strict=True), start=1):
+            if isinstance(result, Unreadable):
+                unreadable.append(Skipped(file, result.reason))
+            else:
+                digests[file] = result
+            if on_progress is not None:
+                on_progress(done, len(files))
+    finally:
+        pool.shutdown(cancel_futures=True)  # so that Ctrl-C does not wait for every file that is left
+    return digests, unreadable
+
+
+def _read_one(path: Path) -> str | Unreadable:
+    try:
+        open_image(path, shorter_side=_PROOF_SIDE)  # first, so that a film is not read to its end
+        return _digest(path)
+    except Unreadable as error:
+        return error
+    except OSError as error:
+        return Unreadable(why_not(error))
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> str:
+    if not skipped:
+        return f"{root}: the folder holds no files; put images there (PNG, JPEG, WebP, GIF, BMP or TIFF)"
+    reasons = Counter(item.reason.split(":")[0] for item in skipped)  # without the details
+    by_count = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    counted = listed([f"{count:,} × {reason}" for reason, count in by_count])
+    return f"{root}: no readable image among {n_files:,} files looked at; skipped were {counted}"
+
+
+# Labels from folders
+
+
+def _labels_of_folders(scan: Scan) -> _Given:
+    classes = {name for name in scan.top_folders if name.strip().lower() not in UNLABELLED_FOLDERS}
+    top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
+    label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
+    unused = [name for name in sorted(scan.files) if name.lower() in LABEL_FILE_NAMES]
+    warnings = [f"{name} is not used; to take the labels from it, pass --labels PATH" for name in unused]
+    return _Given(tuple(sorted(classes)), label_of, warnings)
+
+
+# Labels from a file
+
+
+def _labels_of_file(root: Path, label_file: LabelFile, scan: Scan) -> _Given:
+    reasons = {item.file: item.reason for item in scan.skipped}
+    matches = match_rows(label_file, root, [*scan.files, *reasons])
+    if not matches.by_file:
+        raise UserError(_no_row_matches(root, label_file))
+    classes = tuple(sorted({row.label for row in label_file.rows if row.label is not None}))
+    warnings = [
+        *label_file.warnings,
+        *matches.warnings,
+        *_warn_of_missing_files(root, matches.missing, reasons),
+        *_warn_of_unlabelled_class(classes),
+    ]
+    label_of = {file: row.label for file, row in matches.by_file.items() if row.label is not None}
+    return _Given(classes, label_of, warnings, matches.by_file)
+
+
+def _no_row_matches(root: Path, label_file: LabelFile) -> str:
+    rows = [_shown(row) for row in label_file.rows]
+    if not rows:
+        return f"{label_file.path}: there is a header but no row; name at least one file of {root}"
+    return (
+        f"{label_file.path}: none of its {len(rows):,} rows names a file in {root}: {listed(rows)}; "
+        "give paths relative to that folder"
+    )
+
+
+def _shown(row: LabelRow) -> str:
+    return f"{row.place} {row.file!r}"
+
+
+def _reason_of_folder_above(cell: str, reasons: Mapping[str, str]) -> str | None:
+    """Why a file was never seen, if it lies in a folder that was skipped as a whole."""
+    parts = posixpath.normpath(cell.strip().replace("\\", "/")).split("/")
+    above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    return next((reasons[folder] for folder in above if folder in reasons), None)
+
+
+# Remarks
+
+
+def _warn_of_missing_files(root: Path, missing: Iterable[LabelRow], reasons: Mapping[str, str]) -> Iterator[str]:
+    rows: list[str] = []
+    for row in missing:
+        reason = _reason_of_folder_above(row.file, reasons)
+        rows.append(_shown(row) if reason is None else f"{_shown(row)} ({reason})")
+    if rows:
+        yield f"label rows whose file is not in {root}; their labels still make known classes: {listed(rows)}"
+
+
+def _warn_of_skipped_rows(rows: Mapping[str, LabelRow], skipped: Iterable[Skipped]) -> Iterator[str]:
+    unused = [f"{_shown(rows[item.file])} ({item.reason})" for item in skipped if item.file in rows]
+    if unused:
+        yield f"label rows whose file was skipped; their labels still make known classes: {listed(unused)}"
+
+
+def _warn_of_unlabelled_class(classes: Iterable[str]) -> Iterator[str]:
+    for name in classes:
+        if name.lower() in UNLABELLED_FOLDERS:
+            yield f"the label {name!r} is taken as the name of a class; to mean unlabelled, leave it blank"
+
+
+def _warn_of_lookalikes(classes: Iterable[str]) -> Iterator[str]:
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        folded = unicodedata.normalize("NFC", name).casefold()
+        alike[unicodedata.normalize("NFC", folded).strip()].append(repr(name))
+    pairs = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    if pairs:
+        yield f"classes that differ only by case, spaces or accents' encoding are kept apart: {listed(pairs)}"
+
+
+def _warn_of_empty_classes(classes: Sequence[str], labels: Collection[int]) -> Iterator[str]:
+    seen = set(labels)
+    empty = [repr(name) for index, name in enumerate(classes) if index not in seen]
+    if empty:
+        yield (
+            f"known classes without a readable image: {listed(empty)}; nothing can be recognised as one of them, their "
+            "images will be in new classes"
+        )
+
+
+def _warn_of_contradictions(digests: Mapping[str, str], label_of: Mapping[str, str]) -> Iterator[str]:
+    """Exact copies under different labels; an unlabelled copy of a labelled image contradicts nothing."""
+    first: dict[str, str] = {}
+    pairs: list[str] = []
+    for file in sorted(label_of.keys() & digests.keys()):
+        earlier = first.setdefault(digests[file], file)
+        if label_of[earlier] != label_of[file]:
+            pairs.append(f"{earlier!r} ({label_of[earlier]!r}) and {file!r} ({label_of[file]!r})")
+    if pairs:
+        yield f"the same image under two labels: {listed(pairs)}"

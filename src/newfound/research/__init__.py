@@ -1,0 +1,1 @@
+"""The literature's data sets, protocol, tables and figures."""

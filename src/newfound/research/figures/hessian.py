@@ -1,0 +1,88 @@
+"""How flat the loss is where a run ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from newfound.discovery import open_source
+from newfound.hessian import Spectrum, hessian_spectrum, smoothed_density
+from newfound.methods.simgcd import SimGCD
+from newfound.research.figures.canvas import new_canvas, save
+from newfound.research.figures.ground import Ground, last_model
+from newfound.runs.folder import RunFolder
+from newfound.training.loop import draw_batches, training_pair
+from newfound.training.start import ROW_LENGTH
+
+# 8 batches of 128 pairs and 92 products: some minutes per model on two cores, about 1.1 GB
+HESSIAN_BATCHES, HESSIAN = 8, {"steps": 30, "samples": 2, "trace_samples": 32}
+HESSIAN_MOMENT = 9_000_000  # of the random draws: none that training has used
+PAPER_HESSIAN = {"SimGCD + DAS": (0.27, 301.79), "SimGCD + DAS + LSP (ours)": (0.16, 177.39)}  # largest, trace
+
+
+def draw_hessian(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
+    """The density of the Hessian's eigenvalues where each run ended; each spectrum is kept in its run folder."""
+    spectra = {name: _spectrum(ground, name, run) for name, run in runs.items()}
+    header = ["", "largest eigenvalue", "smallest", "trace", "paper: largest", "trace"]
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for name, s in spectra.items():
+        largest, trace = PAPER_HESSIAN[name]
+        ours = f"{s.largest:.3g} | {s.smallest:.3g} | {s.trace:.4g} ± {s.trace_error:.2g}"
+        lines.append(f"| {name} | {ours} | {largest} | {trace} |")
+    low, high = min(s.smallest for s in spectra.values()), max(s.largest for s in spectra.values())
+    grid = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 1000)
+    canvas = new_canvas(6.4, 3.6)
+    axes = canvas.subplots()
+    for (name, s), colour, style in zip(spectra.items(), ("#0072B2", "#D55E00"), ("-", "--"), strict=True):
+        density = smoothed_density(s.nodes, s.weights, grid, width=0.01 * (high - low))
+        label = f"{name}: largest {s.largest:.2f}, trace {s.trace:.0f}"
+        axes.semilogy(grid, np.maximum(density, 1e-9), style, color=colour, label=label)
+    axes.set_xlabel("eigenvalue of the Hessian")
+    axes.set_ylabel("density")
+    axes.set_ylim(bottom=1e-8)
+    canvas.legend(frameon=False, fontsize=8, loc="outside lower center")
+    save(canvas, path)
+    return "\n".join(lines) + "\n"
+
+
+def _spectrum(ground: Ground, name: str, run: RunFolder) -> Spectrum:
+    stored = run.path / "hessian.json"
+    if stored.exists():
+        return Spectrum.from_dict(json.loads(stored.read_text("utf-8")))
+    model, batches = _where_it_ended(ground, run)
+    last = (model.settings.epochs or 1) - 1
+
+    def loss(tokens: Tensor, labels: Tensor) -> Tensor:
+        return model.losses(tokens, labels, last)["total"]
+
+    with ground.screen.track(f"Hessian, {name}", 1) as progress:
+        found = hessian_spectrum(
+            [partial(loss, *batch) for batch in batches],
+            list(model.parameters()),
+            **HESSIAN,
+            on_progress=lambda done, total: progress.update(done, total=total),
+        )
+    run.write_json("hessian.json", found.to_dict())
+    return found
+
+
+def _where_it_ended(ground: Ground, run: RunFolder) -> tuple[SimGCD, list[tuple[Tensor, Tensor]]]:
+    """The trained model and a few batches, the same for every run: given labels only, as anchors differ.
+
+    Only directions of the classifier's rows matter, but their lengths scale the curvature: all are brought to one.
+    """
+    settings = run.settings()
+    model, backbone = last_model(ground, run)
+    source = open_source(ground.table, backbone, settings, ground.screen)
+    with torch.no_grad():
+        model.classifier.weight.copy_(torch.nn.functional.normalize(model.classifier.weight, dim=1) * ROW_LENGTH)
+    labels = ground.table.seen_classes()[0]
+    drawn = draw_batches(labels, settings.batch_size, settings.seed, HESSIAN_MOMENT)[:HESSIAN_BATCHES]
+    pairs = [training_pair(source, images, settings.seed, HESSIAN_MOMENT + i) for i, images in enumerate(drawn)]
+    return model, [(pair, torch.from_numpy(labels[images])) for pair, images in zip(pairs, drawn, strict=True)]

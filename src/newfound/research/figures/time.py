@@ -1,0 +1,79 @@
+"""How long training and inference take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from newfound.research.figures.canvas import new_canvas, save
+from newfound.research.figures.ground import Ground, last_model
+from newfound.runs.folder import RunFolder
+from newfound.settings import resolve_device
+from newfound.sources.fresh_views import FreshViews
+
+LABELLED_FOR_TIME = 500  # images
+PAPER_HOURS = {  # of training
+    "SimGCD": {"ImageNet-100": 44.6, "SSB": 3.6},
+    "SimGCD + LSP": {"ImageNet-100": 84.1, "SSB": 6.7},
+    "SimGCD + DAS": {"ImageNet-100": 76.8, "SSB": 6.1},
+    "SimGCD + LSP + DAS (ours)": {"ImageNet-100": 131.0, "SSB": 9.2},
+}
+
+
+def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
+    """Seconds of training, both trainings counted, and of labelling images; the paper's hours beside them."""
+    training = {name: run.training_seconds() for name, run in runs.items()}
+    labelling = {name: _labelling_seconds(ground, run) for name, run in runs.items()}
+    accuracy = {name: 100 * _metrics(run)["all"] for name, run in runs.items()}
+    first = next(iter(training.values()))
+    columns = ["", "All", "training, s", "ratio", "inference, s per 1,000 images"]
+    columns += [f"paper, {data}: training" for data in PAPER_HOURS["SimGCD"]] + ["ratio"] * len(PAPER_HOURS["SimGCD"])
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for name in runs:
+        hours, base = PAPER_HOURS[name].values(), PAPER_HOURS["SimGCD"].values()
+        cells = [name, f"{accuracy[name]:.1f}", f"{training[name]:.0f}", f"{training[name] / first:.2f}"]
+        cells += [f"{labelling[name]:.1f}", *(f"{h:g} h" for h in hours)]
+        cells += [f"{h / b:.2f}" for h, b in zip(hours, base, strict=True)]
+        lines.append(f"| {' | '.join(cells)} |")
+    _draw_ratios({name: seconds / first for name, seconds in training.items()}, path)
+    return "\n".join(lines) + "\n\nThe median epoch counts, times the number of epochs; banks are built before.\n"
+
+
+def _labelling_seconds(ground: Ground, run: RunFolder) -> float:
+    """From files to classes, per 1,000 images."""
+    model, backbone = last_model(ground, run)
+    device = resolve_device(run.settings().device)
+    model.to(device)
+    images, views = np.arange(len(ground.table))[:LABELLED_FOR_TIME], FreshViews(ground.table, backbone)
+    model.predict(views.evaluation(images[:50]).to(device))  # warm
+    started = time.perf_counter()
+    for batch in np.array_split(images, max(1, len(images) // 50)):
+        model.predict(views.evaluation(batch).to(device))
+    return 1000 * (time.perf_counter() - started) / len(images)
+
+
+def _draw_ratios(ours: Mapping[str, float], path: Path) -> None:
+    """Times as multiples of SimGCD's, which machines have in common."""
+    base = PAPER_HOURS["SimGCD"]
+    bars = {"here": list(ours.values())}
+    bars |= {f"paper, {data}": [PAPER_HOURS[name][data] / base[data] for name in ours] for data in base}
+    canvas = new_canvas(6.4, 3.6)
+    axes = canvas.subplots()
+    for i, (label, values) in enumerate(bars.items()):
+        places = [k + 0.27 * (i - 1) for k in range(len(values))]
+        colour, hatch = ("#000000", "#0072B2", "#D55E00")[i], ("", "//", "..")[i]
+        axes.bar(places, values, 0.25, color=colour, alpha=0.75, hatch=hatch, label=label)
+    axes.set_xticks(range(len(ours)), [name.replace(" + ", "\n+ ") for name in ours])
+    axes.set_ylabel("training time, times SimGCD's")
+    axes.grid(axis="y", alpha=0.3)
+    canvas.legend(frameon=False, ncols=3, fontsize=8, loc="outside lower center")
+    save(canvas, path)
+
+
+def _metrics(run: RunFolder) -> dict[str, float]:
+    content: dict[str, float] = json.loads((run.path / "metrics.json").read_text("utf-8"))
+    return content

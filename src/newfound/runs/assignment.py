@@ -1,0 +1,133 @@
+"""From probabilities to what a person reads: a class per image, and a table of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from newfound.images import ImageTable
+from newfound.runs.folder import RunFolder
+from newfound.training.loop import Prediction
+
+NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The class of every image, in the table's order."""
+
+    class_names: tuple[str, ...]  # K: known ones first
+    unseen: tuple[str, ...]  # known by name alone: no labelled image, so nothing can be recognised as them
+    n_known: int
+    classes: NDArray[np.int64]  # N
+    confidence: NDArray[np.float64]  # N
+    runner_up: NDArray[np.int64]  # N
+    runner_up_confidence: NDArray[np.float64]  # N
+    nearest_class: NDArray[np.int64]  # K: the class whose direction is closest
+    is_anchor: NDArray[np.bool_]  # N: stood as labelled for a new class in the last epoch
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Images per class."""
+        return np.bincount(self.classes, minlength=len(self.class_names))
+
+    def mean_confidence(self) -> NDArray[np.float64]:
+        """Per class, 0 where it is empty."""
+        total = np.bincount(self.classes, weights=self.confidence, minlength=len(self.class_names))
+        return total / np.maximum(self.sizes(), 1)
+
+    def most_certain(self, k: int, n: int) -> list[int]:
+        """The ``n`` images of class ``k`` the model is surest of."""
+        members = np.flatnonzero(self.classes == k)
+        return [int(i) for i in members[np.argsort(-self.confidence[members], kind="stable")][:n]]
+
+
+def classes_in_use(prediction: Prediction, n_known: int) -> Tensor:
+    """The known classes, and every other that an image was put into; two at least."""
+    used = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1]) > 0
+    used[:n_known] = True
+    if used.sum() < 2:
+        used[(~used).nonzero()[0]] = True  # there is a runner-up in the table
+    return used.nonzero().flatten()
+
+
+def assign(
+    prediction: Prediction,
+    directions: Tensor,
+    is_anchor: NDArray[np.bool_],
+    known_names: tuple[str, ...],
+    unseen: tuple[str, ...] = (),
+) -> Assignment:
+    """Take the most probable class of each image; ``directions`` are the rows of the classifier, K×d."""
+    names = new_names(known_names + unseen, len(directions) - len(known_names))
+    probabilities = prediction.probabilities.double().numpy()
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+    rows = np.arange(len(probabilities))
+    return Assignment(
+        class_names=known_names + names,
+        unseen=unseen,
+        n_known=len(known_names),
+        classes=order[:, 0],
+        confidence=probabilities[rows, order[:, 0]],
+        runner_up=order[:, 1],
+        runner_up_confidence=probabilities[rows, order[:, 1]],
+        nearest_class=_nearest(directions),
+        is_anchor=is_anchor,
+    )
+
+
+def new_names(known: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """Names for discovered classes that no known class has.
+
+    >>> new_names(("cat", "new-1"), 2)
+    ('discovered-1', 'discovered-2')
+    """
+    prefix = "new"
+    while any(name.startswith(f"{prefix}-") for name in known):
+        prefix = "discovered" if prefix == "new" else f"newly-{prefix}"
+    return tuple(f"{prefix}-{i + 1}" for i in range(count))
+
+
+def _nearest(directions: Tensor) -> NDArray[np.int64]:
+    unit = directions.detach().cpu().double()
+    unit = torch.nn.functional.normalize(unit, dim=1)  # a class without any direction is near to none
+    cosines = (unit @ unit.T).fill_diagonal_(-2.0)
+    return np.asarray(cosines.argmax(dim=1), dtype=np.int64)
+
+
+def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle: bool = False) -> None:
+    """assignments.csv and classes.csv; a run that used the truth has a last column that says so."""
+    mark = ["true"] if oracle else []
+    given = [table.class_names[label] if label >= 0 else "" for label in table.labels]
+    run.write_csv(
+        "assignments.csv",
+        ["file", "given_label", "class", "is_new", "confidence", "runner_up", "runner_up_confidence", "is_anchor"]
+        + ["oracle"] * oracle,
+        (
+            [
+                file, given[i], a.class_names[a.classes[i]], yes_or_no(a.classes[i] >= a.n_known),
+                f"{a.confidence[i]:.6f}", a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}",
+                yes_or_no(a.is_anchor[i]), *mark,
+            ]
+            for i, file in enumerate(table.files)
+        ),
+    )  # fmt: skip
+    sizes, confidence = a.sizes(), a.mean_confidence()
+    classes = [
+        [
+            k, name, "known" if k < a.n_known else "new", sizes[k],
+            f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]], *mark,
+        ]
+        for k, name in enumerate(a.class_names)
+    ]  # fmt: skip
+    classes += [["", name, "known", 0, "", "", *mark] for name in a.unseen]
+    header = ["id", "name", "kind", "size", "mean_confidence", "nearest_class"] + ["oracle"] * oracle
+    run.write_csv("classes.csv", header, classes)
+
+
+def yes_or_no(value: bool) -> str:
+    """As tables have it."""
+    return "true" if value else "false"

@@ -1,0 +1,1 @@
+"""Where training takes its views from."""

@@ -1,0 +1,1 @@
+"""One training: what it is told, the loop, and the pieces that methods share."""

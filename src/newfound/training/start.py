@@ -1,0 +1,48 @@
+"""Where the classifier starts: at the clusters that are already there, instead of at random (ours, not SimGCD's).
+
+From random directions, self-distillation settles like k-means from one random start: two groups share a class, another
+group is cut in two, and the seed decides. Labelled means and k-means centres of the frozen features avoid that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.preprocessing import normalize
+
+from newfound.training.heads import CosineClassifier
+
+ROW_LENGTH = 3**-0.5  # what random initialisation gives; only the direction counts, but the length sets the pace
+
+
+def start_at_clusters(
+    classifier: CosineClassifier,
+    features: NDArray[np.float32],
+    clusters: NDArray[np.int64],
+    labels: NDArray[np.int64],
+) -> None:
+    """Turn each known class to the mean of its labelled images, each new class to a cluster that no known class claims.
+
+    ``features`` are the frozen ones, N×d; ``clusters`` their k-means clusters, as many as there are classes; ``labels``
+    has -1 for unlabelled. Where there are fewer clusters than classes, the last classes stay random.
+    """
+    features = normalize(features)
+    n_known = int(labels.max()) + 1 if len(labels) else 0
+    means = [features[labels == k].mean(axis=0) for k in range(n_known)]
+    means += [features[clusters == c].mean(axis=0) for c in claimed_clusters(clusters, labels, n_known)[1]]
+    directions = normalize(np.stack(means[: len(classifier.weight)])) * ROW_LENGTH
+    with torch.no_grad():
+        classifier.weight[: len(directions)] = torch.from_numpy(directions)
+
+
+def claimed_clusters(
+    clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int
+) -> tuple[dict[int, int], list[int]]:
+    """Match known classes to clusters, so that most labelled images agree: class to cluster; the others, in order."""
+    counts = np.zeros((int(clusters.max()) + 1, n_known), dtype=np.int64)
+    labelled = labels >= 0
+    np.add.at(counts, (clusters[labelled], labels[labelled]), 1)
+    claimed, classes = (found.tolist() for found in linear_sum_assignment(counts, maximize=True))
+    return dict(sorted(zip(classes, claimed, strict=True))), sorted(set(clusters.tolist()) - set(claimed))

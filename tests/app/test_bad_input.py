@@ -1,0 +1,397 @@
+"""Whatever is handed to newfound, the answer is a result or one sentence: no traceback, no warning, no silence."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helping import hostile
+from helping.hostile import FAST, NO_TRAINING, RUN, Case, rows_of
+from helping.pictures import COLOURS, picture, write_folder
+from newfound import CategoryDiscovery
+
+# Odd files, all in one folder: each is used, or in skipped.csv with its reason
+
+NOT_AN_IMAGE = "not a PNG, JPEG, WebP, GIF, BMP or TIFF image"
+
+
+@dataclass(frozen=True)
+class Odd:
+    """What lies at ``place``, and why it is not used; ``file`` is what tables call it, where that is another name."""
+
+    place: str
+    write: hostile.Writer
+    reason: str = ""
+    file: str | None = None
+
+
+ODD_FILES = [
+    Odd("one pixel.png", hostile.content(hostile.png_of(1, 1, zlib.compress(b"\0\0")))),
+    Odd("strip.png", hostile.strip),
+    Odd("header.png", hostile.content(hostile.png_of(30_000, 30_000)), "too large: 30000 × 30000 pixels"),
+    Odd("bomb.png", hostile.bomb, "too large: 30000 × 30000 pixels"),
+    Odd("screen.gif", hostile.content(b"GIF89a\xff\xff\xff\xff" + bytes(30)), "damaged GIF"),
+    Odd("comment.png", hostile.text_bomb, "damaged PNG"),
+    Odd("moving.gif", hostile.animation("GIF")),
+    Odd("moving.webp", hostile.animation("WEBP")),
+    Odd("moving.png", hostile.animation("PNG")),
+    Odd("inks.jpg", hostile.converted("CMYK", "JPEG")),
+    Odd("deep.png", hostile.deep_grey("PNG")),
+    Odd("deep.tif", hostile.deep_grey("TIFF")),
+    Odd("clear palette.png", hostile.clear_palette),
+    Odd("really a PNG.jpg", hostile.image(1)),
+    Odd("no extension", hostile.image(2)),
+    Odd("text.png", hostile.content("my holiday"), NOT_AN_IMAGE),
+    Odd("page.png", hostile.content("<!doctype html><title>404</title>"), NOT_AN_IMAGE),
+    Odd("zero.png", hostile.content(b""), "zero bytes"),
+    Odd("signature.png", hostile.content(b"\x89PNG\r\n\x1a\n"), "damaged PNG"),
+    Odd("cut.jpg", hostile.cut_short, "truncated"),
+    Odd("fifo.png", os.mkfifo, "not a regular file"),
+    Odd("socket.png", hostile.listening_socket, "not a regular file"),
+    Odd("itself.png", hostile.link_to("itself.png"), "symbolic link loop"),
+    Odd("nowhere.png", hostile.link_to("gone.png"), "broken symbolic link"),
+    Odd("up", hostile.link_to("."), "symbolic link loop"),
+    Odd("crimson", hostile.link_to("red"), file="crimson/001.png"),
+    Odd("two\nlines.png", hostile.image(3)),
+    Odd("quotes'\".png", hostile.image(4)),
+    Odd("<script>alert(1)<|script>.png", hostile.image(5)),
+    Odd("a,b;c.png", hostile.image(6)),
+    Odd("-rf.png", hostile.image(7)),
+    Odd("=1+1.png", hostile.image(8)),
+    Odd(os.fsdecode(b"caf\xe9.png"), hostile.image(9)),
+    Odd("😀.png", hostile.image(10)),
+    Odd("x" * 251 + ".png", hostile.image(11)),
+    Odd("\x1b[31mred\x07.png", hostile.image(12)),
+    Odd("cr\r.png", hostile.image(18)),
+    Odd("[bold]markup.png", hostile.image(19)),
+    Odd("new-1/named like a new class.png", hostile.image(13)),
+    Odd("Unlabelled /with a space.png", hostile.image(15)),
+    Odd("Red/other case.png", hostile.image(16)),
+    Odd(".../hidden.png", hostile.image(17), "hidden folder", file="..."),
+    Odd("deep", hostile.nested(400), file="deep/" + "d/" * 400 + "deep.png"),
+]
+
+
+def test_odd_files_are_used_or_listed_with_a_reason(tmp_path, newfound):
+    images, _ = write_folder(tmp_path)
+    for odd in ODD_FILES:
+        (images / odd.place).parent.mkdir(exist_ok=True)
+        odd.write(images / odd.place)
+    answer = newfound("discover", images, *NO_TRAINING[:-1], 10, "--out", tmp_path / "run")
+    answer.check_done()
+    assert "\x1b[31m" not in answer.out
+    used = {row["file"] for row in rows_of(tmp_path / "run" / "assignments.csv")}
+    skipped = {row["file"]: row["reason"] for row in rows_of(tmp_path / "run" / "skipped.csv")}
+    known = {row["name"] for row in rows_of(tmp_path / "run" / "classes.csv") if row["kind"] == "known"}
+    assert known == {"red", "green", "Red", "crimson", "deep", "new-1"}
+    for odd in ODD_FILES:
+        file = odd.file or odd.place
+        assert (file in used, odd.reason in skipped.get(file, "")) == (not odd.reason, True), (file, skipped.get(file))
+    assert len(used) == 24 + 3 + sum(not odd.reason for odd in ODD_FILES) - 1  # the link shows three images again
+    newfound("report", tmp_path / "run").check_done()
+    newfound("export", tmp_path / "run", "--folders", tmp_path / "copies").check_done()
+    answer = newfound("predict", tmp_path / "run", images, "--out", tmp_path / "table.csv")
+    answer.check_done()
+    assert len(rows_of(tmp_path / "table.csv")) == len(used)
+    assert len(rows_of(tmp_path / "table-skipped.csv")) == len(skipped)
+
+
+# Labels and truth
+
+LONG = "x" * 200_000
+LABELLED = "file,label\nred/001.png,red\ngreen/007.png,green\n"
+
+
+def table(name: str, data: str | bytes, *, to: str = "labels.csv", **answer: str) -> Case:
+    return Case(name, lambda root: hostile.content(data)(root / to), ("--labels", to), **answer)
+
+
+LABELS = [
+    table("byte order mark", "\ufeff" + LABELLED, says="2 labelled in 2 known classes"),
+    table("CRLF", LABELLED.replace("\n", "\r\n"), says="2 labelled in 2 known classes"),
+    table("semicolons", LABELLED.replace(",", ";"), says="2 labelled in 2 known classes"),
+    table("tabs", LABELLED.replace(",", "\t"), says="2 labelled in 2 known classes"),
+    table("same row twice", LABELLED + "red/001.png,red\n", says="row 2 and row 4 both name 'red/001.png'"),
+    table("contradiction", LABELLED + "red/001.png,green\n", refused="as 'red' and as 'green'"),
+    table("UTF-16", LABELLED.encode("utf-16"), refused='save it as UTF-8 (in a spreadsheet: "CSV UTF-8")'),
+    table("NUL byte", LABELLED + "a\0b,red\n", refused="line 4 holds a NUL byte"),
+    table("no header", "red/001.png,red\n", refused="found the columns 'red/001.png'; 'red'"),
+    table("header alone", "file,label\n", refused="there is a header but no row"),
+    table("more columns", "file,label,seen\nred/001.png,red,today\n", says="are not used: 'seen'"),
+    table("ragged rows", LABELLED + "a.png\n", refused="row 4 has 1 cell, the header has 2"),
+    table("unmatched quote", LABELLED + '"a.png,red\n', refused="row 4 is not valid CSV"),
+    table("unmatched quote in the header", '"file,label\nred/001.png,red\n', refused="row 1 is not valid CSV"),
+    table("files that are not there", LABELLED + "gone.png,red\n", says="row 4 'gone.png'"),
+    table("no file is there", "file,label\ngone.png,red\n", refused="none of its 1 rows names a file in images"),
+    table("another absolute path", LABELLED + "/etc/passwd,red\n", says="row 4 '/etc/passwd'"),
+    table("out and in again", "file,label\n../images/red/001.png,red\n", refused="none of its 1 rows"),
+    table("out of the folder", LABELLED + "../../secret.png,red\n", says="row 4 '../../secret.png'"),
+    table("blank labels", "file,label\nred/001.png,\ngreen/007.png,  \n", says="0 labelled in 0 known classes"),
+    table("200 kB in one cell", LABELLED + LONG + ",red\n", refused="row 4 is not valid CSV"),
+    table("long label", LABELLED + f"red/003.png,{'x' * 10_000}\n", says="3 labelled in 3 known classes"),
+    table("label of two lines", LABELLED + 'red/003.png,"a\nb"\n', says="3 labelled in 3 known classes"),
+    table("label of control characters", LABELLED + "red/003.png,\x1b[31m\n", says="3 labelled in 3 known classes"),
+    table("empty", "", refused="the labels file is empty"),
+    table("gzip", gzip.compress(LABELLED.encode()), refused="not UTF-8 text: byte 0x8b"),
+    table("JSON of a number", '{"file": "red/001.png", "label": 3}', to="l.jsonl", says="1 labelled in 1 known"),
+    table("JSON of null", '{"file": "red/001.png", "label": null}', to="l.jsonl", says="0 labelled in 0 known"),
+    table("nested JSON", '{"file": "red/001.png", "label": {"a": 1}}', to="l.jsonl", refused="line 1 has a label that"),
+    table("long JSON", f'{{"file": "red/001.png", "label": "{LONG}"}}', to="l.jsonl", refused="200,000 characters"),
+    table("deeply nested JSON", "[" * 100_000, to="l.jsonl", refused="line 1 cannot be read"),
+    table("half a line of JSON", '{"file": "red/001', to="l.jsonl", refused="line 1 is not valid JSON"),
+    Case("labels are a folder", args=("--labels", "images"), refused="the labels file cannot be read"),
+    Case("labels are nowhere", args=("--labels", "gone.csv"), refused="gone.csv: there is no such labels file"),
+    Case("labels are a FIFO", lambda root: os.mkfifo(root / "pipe"), ("--labels", "pipe"), refused="pipe: "),
+    Case("truth is nowhere", args=("--truth", "gone.csv"), refused="--truth gone.csv: there is no such file"),
+    Case("truth is a folder", args=("--truth", "images"), refused="--truth images: there is no such file"),
+    Case("truth is a FIFO", lambda root: os.mkfifo(root / "pipe"), ("--truth", "pipe"), refused="--truth pipe"),
+    Case(
+        "truth of other images", lambda root: (root / "t.csv").write_text("file,label\ngone.png,red\n"),
+        ("--truth", "t.csv"), refused="t.csv names none of the 18 unlabelled images",
+    ),
+    Case(
+        "truth is binary", lambda root: (root / "t.csv").write_bytes(bytes(range(256))), ("--truth", "t.csv"),
+        refused="t.csv: not UTF-8 text",
+    ),
+    Case(
+        "truth of one image", lambda root: (root / "t.csv").write_text("file,label\nunlabelled/002.png,red\n"),
+        ("--truth", "t.csv"), says="17 unlabelled images are not named in the truth file",
+    ),
+    Case(
+        "truth names labelled images", lambda root: (root / "t.csv").write_text("file,label\nred/001.png,red\n"),
+        ("--truth", "t.csv"), refused="t.csv names none of the 18 unlabelled images",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LABELS, ids=lambda case: case.name)
+def test_labels_and_truth(tmp_path, newfound, monkeypatch, case):
+    write_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    case.prepare(tmp_path)
+    case.check(newfound, "discover", "images", *NO_TRAINING)
+    assert Path("newfound-images").exists() == (case.refused is None), "an error comes before the work"
+
+
+# Folders, and what is asked of them
+
+
+def only(**numbers: int) -> Callable[[Path], object]:
+    """Images of these classes alone: of each folder, so many."""
+
+    def prepare(root: Path) -> None:
+        shutil.rmtree(root / "images")
+        (root / "images").mkdir()
+        for k, (name, count) in enumerate(numbers.items()):
+            for i in range(count):
+                (root / "images" / name).mkdir(exist_ok=True)
+                picture(list(COLOURS)[k % 4], i).save(root / "images" / name / f"{i}.png")
+
+    return prepare
+
+
+def identical(root: Path) -> None:
+    for path in (root / "images").glob("*/*.png"):
+        picture("red", 0).save(path)
+
+
+def emptied(write: hostile.Writer | None = None) -> Callable[[Path], object]:
+    def prepare(root: Path) -> None:
+        shutil.rmtree(root / "images")
+        (root / "images").mkdir()
+        if write is not None:
+            write(root / "images" / "file.png")
+
+    return prepare
+
+
+def classes(n: int, *more: object) -> tuple[object, ...]:
+    return ("--classes", n, *more)
+
+
+SETUPS = [
+    Case("fewer classes than known", args=classes(1), refused="--classes 1 is too few: 2 classes are known already"),
+    Case("more classes than images", args=classes(25), refused="--classes 25 is too many: there are only 24 images"),
+    Case("as many classes as images", only(red=2, unlabelled=6), classes(8), says="written to"),
+    Case("a class of none", only(red=2, **{"None of these": 2}), classes(4), refused="cannot be called 'None of"),
+    Case("negative classes", args=classes(-3), refused="--classes"),
+    Case("nothing labelled", only(unlabelled=12), classes(3), says="12 images are in"),
+    Case("everything labelled", only(red=6, green=6), classes(3), says="0 to sort"),
+    Case("everything labelled, no class more", only(red=6, green=6), classes(2), says="0 images are in 0 new classes"),
+    Case("one image per class", only(red=1, green=1, unlabelled=4), classes(3), says="written to"),
+    Case("one class and no other", only(red=6), classes(1), refused="at least 2 in all"),
+    Case("one known class", only(red=6, unlabelled=6), classes(2), says="written to"),
+    Case("two images", only(red=1, unlabelled=1), classes(2), says="written to"),
+    Case("two images, unlabelled", only(unlabelled=2), classes(2), says="written to"),
+    Case("one image", only(unlabelled=1), classes(2), refused="there are only 1 images"),
+    Case("two images and no number", only(red=1, unlabelled=1), (), says="written to"),
+    Case("one image and no number", only(unlabelled=1), (), refused="there are only 1 images"),
+    Case("all the same and no number", identical, (), says="written to"),
+    Case("all images the same", identical, classes(4), says="the same image under two labels"),
+    Case("empty classes alone", only(unlabelled=6), classes(2, "--labels", "truth.csv"), refused="none of its 24 rows"),
+    Case("empty folder", emptied(), classes(4), refused="images: the folder holds no files; put images there"),
+    Case("broken files alone", emptied(hostile.cut_short), classes(4), refused="no readable image among 1 files"),
+    Case("a file as folder", lambda root: (shutil.rmtree(root / "images"), (root / "images").touch()),
+         refused="images: this is a file; give the folder that holds the images"),
+    Case("no folder", lambda root: shutil.rmtree(root / "images"), refused="images: there is no such folder"),
+    Case("a FIFO alone", emptied(os.mkfifo), classes(4), refused="1 × not a regular file"),
+]  # fmt: skip
+
+
+OPTIONS = [
+    Case("no epochs", args=("--epochs", 0), refused="--epochs must be at least 1; found 0"),
+    Case("negative epochs", args=("--epochs", -1), refused="--epochs must be at least 1; found -1"),
+    Case("negative seed", args=("--seed", -1), refused="--seed must be between 0 and 4294967295; found -1"),
+    Case("huge seed", args=("--seed", 2**40), refused="--seed must be between 0 and"),
+    Case("beta of 2", args=("--beta", 2), refused="--beta must be between 0 and 1; found 2"),
+    Case("beta of NaN", args=("--beta", "nan"), refused="--beta must be between 0 and 1; found nan"),
+    Case("infinite learning rate", args=("--learning-rate", "inf"), refused="--learning-rate must be a number above 0"),
+    Case("one view", args=("--bank-views", 1), refused="--bank-views must be at least 2"),
+    Case("no batch", args=("--batch-size", 0), refused="--batch-size must be at least 1"),
+    Case("no such block", args=("--grad-from-block", 12), refused="--grad-from-block must be 0 to 11; found 12"),
+    Case("no pixels", args=("--image-size", 0), refused="--image-size must be"),
+    Case("too many pixels", args=("--image-size", 1_000_000), refused="--image-size must be"),
+    Case("too many views", args=("--bank-views", 10**9), refused="--bank-views must be at most 1000"),
+    Case("absurd epochs", args=("--epochs", 10**30), refused="--epochs must be at most 1,000,000"),
+    Case("unknown device", args=("--device", "toaster"), refused="--device toaster cannot be used here"),
+    Case("no such device", args=("--device", "cuda:99"), refused="--device cuda:99 cannot be used here"),
+    Case("meta device", args=("--device", "meta"), refused="--device meta cannot be used here"),
+    Case("unknown backbone", args=("--backbone", "resnet"), refused="unknown backbone 'resnet'; there are: efficient"),
+    Case("out is a file", lambda root: (root / "f").touch(), ("--out", "f"), refused="f is there already and is not"),
+    Case("out in a file", lambda root: (root / "f").touch(), ("--out", "f/run"), refused="f is not a folder"),
+    Case("out is something else", args=("--out", "images"), refused="images is there already and is not a"),
+    Case("out: broken link", lambda root: (root / "l").symlink_to("/x/y"), ("--out", "l"), refused="l is not a fold"),
+    Case("out of a long name", args=("--out", "x" * 300), refused="cannot be used: File name too long"),
+    Case("bank is a file", lambda root: (root / "f").touch(), ("--bank-dir", "f"), refused="another place with --bank"),
+    Case("nothing to resume", args=("--resume",), says="written to"),
+    Case("stage 1 of nowhere", args=("--stage1", "gone"), refused="--stage1 gone: there is no run"),
+    Case("an oracle without truth", args=("--oracle-clean-anchors",), refused="--oracle-clean-anchors needs --truth"),
+    Case("continues nowhere", args=("--continue", "gone"), refused="gone has no config.toml: it is not a newfound run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SETUPS + OPTIONS, ids=lambda case: case.name)
+def test_folders_and_options(tmp_path, newfound, monkeypatch, case):
+    write_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    case.prepare(tmp_path)
+    fast = RUN if case in OPTIONS else FAST
+    case.check(newfound, "discover", "images", *fast)
+    assert Path("newfound-images").exists() == (case.refused is None), "an error comes before the work"
+
+
+COUNT = [
+    Case("no pixels", args=("--image-size", 0), refused="--image-size must be between 1 and 4096 pixels; found 0"),
+    Case("too many pixels", args=("--image-size", 10**6), refused="--image-size must be between 1 and 4096 pixels"),
+    Case("one image", only(unlabelled=1), ("--image-size", 32), says="about 1 class;"),
+    Case("empty folder", emptied(), refused="the folder holds no files"),
+]
+
+
+@pytest.mark.parametrize("case", COUNT, ids=lambda case: case.name)
+def test_count(tmp_path, newfound, monkeypatch, case):
+    write_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    case.prepare(tmp_path)
+    case.check(newfound, "count", "images")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_a_folder_that_may_not_be_read(tmp_path, newfound):
+    images, _ = write_folder(tmp_path)
+    (images / "red").chmod(0)
+    newfound("discover", images, *NO_TRAINING, "--out", tmp_path / "run").check_done()
+    assert rows_of(tmp_path / "run" / "skipped.csv") == [{"file": "red", "reason": "no permission to read"}]
+    images.chmod(0)
+    newfound("discover", images, *NO_TRAINING, "--out", tmp_path / "other").check_refused("the folder cannot be read")
+    images.chmod(0o700)
+    (images / "red").chmod(0o700)
+
+
+MISTYPED = [
+    (["discover"], "FOLDER"),
+    (["discover", "images", "--epochs", "nan"], "--epochs"),
+    (["discover", "images", "--epochs", "inf"], "--epochs"),
+    (["discover", "images", "--classes", "many"], "--classes"),
+    (["discover", "images", "--classes", "3.5"], "--classes"),
+    (["discover", "images", "--method", "magic"], "--method"),
+    (["discover", "images", "--warp", "9"], "--warp"),
+    (["discovr", "images"], "discover"),
+    ([], "discover"),
+]
+
+
+@pytest.mark.parametrize(("args", "word"), MISTYPED, ids=lambda part: " ".join(part) if isinstance(part, list) else "")
+def test_what_cannot_be_parsed_names_the_option(newfound, args, word):
+    answer = newfound(*args)
+    assert answer.status == 2
+    assert word in answer.err
+
+
+# Embeddings, for the estimator
+
+EMBEDDINGS = np.eye(4).repeat(4, axis=0) + 0.1 * np.random.default_rng(0).normal(size=(16, 4))
+PARTLY = np.array([0, 0, -1, -1, 1, 1] + [-1] * 10)
+
+
+def with_value(value: object, values: np.ndarray = EMBEDDINGS) -> np.ndarray:
+    """One of them replaced."""
+    found = values.astype(object if value is None else np.result_type(values, type(value)))
+    found.flat[5] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "words"),
+    [
+        (with_value(np.nan), PARTLY, "Input X contains NaN"),
+        (with_value(np.inf), PARTLY, "Input X contains infinity"),
+        (with_value(-np.inf), PARTLY, "Input X contains infinity"),
+        (with_value(1e300), PARTLY, "too large for dtype"),
+        (with_value(None), PARTLY, "Input X contains NaN"),
+        (EMBEDDINGS + 1j, PARTLY, "Complex data not supported"),
+        (np.full((16, 4), "a"), PARTLY, "could not convert string to float"),
+        ([[1, 2], [3]], [0, -1], "inhomogeneous shape"),
+        ("hello", PARTLY, "could not convert string to float"),
+        (EMBEDDINGS[0], PARTLY, "Expected 2D array, got 1D array"),
+        (EMBEDDINGS[:0], PARTLY[:0], "Found array with 0 sample"),
+        (EMBEDDINGS[:, :0], PARTLY, "Found array with 0 feature"),
+        (EMBEDDINGS[:1], PARTLY[:1], "Found array with 1 sample"),
+        (EMBEDDINGS[:2], PARTLY[:2], "n_classes 4 is too many: there are only 2 samples"),
+        (np.zeros((16, 0, 4)), PARTLY, "found shape (16, 0, 4)"),
+        (EMBEDDINGS, PARTLY[:3], "inconsistent numbers of samples"),
+        (EMBEDDINGS, with_value(np.inf, PARTLY), "Input y contains infinity"),
+        (EMBEDDINGS, with_value(0.5, PARTLY), "Unknown label type: continuous"),
+        (EMBEDDINGS, np.arange(16), "n_classes 4 is too few: 16 classes are known already"),
+        (EMBEDDINGS, ["a", 1] * 8, "labels must be all strings or all whole numbers"),
+    ],
+)
+def test_embeddings_that_cannot_be_used(embeddings, labels, words):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=re.escape(words)):
+            CategoryDiscovery(4, epochs=1, random_state=0).fit(embeddings, labels)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("scale", [0, 1e-300, 1e30])
+def test_embeddings_of_any_size_give_probabilities(scale):
+    found = CategoryDiscovery(3, method="kmeans", random_state=0).fit(EMBEDDINGS * scale, PARTLY)
+    np.testing.assert_allclose(found.predict_proba(EMBEDDINGS * scale).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("largest", [np.int64(2**63 - 1), np.uint64(2**64 - 1)])
+def test_labels_as_large_as_numbers_go(largest):
+    y = [int(largest)] * 4 + [int(largest) - 1] * 4 + [-1] * 8
+    found = CategoryDiscovery(4, method="kmeans", random_state=0).fit(EMBEDDINGS, y)
+    assert found.classes_.tolist() == [int(largest) - 1, int(largest), 0, 1]

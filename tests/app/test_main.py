@@ -1,0 +1,108 @@
+"""The command as a person types it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from helping.pictures import write_folder
+from newfound.runs.folder import RunFolder
+
+WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "12"]
+FAST = [*WITH_REPORT, "--no-report"]
+
+
+def command(*args, cwd):
+    """In a process of its own; the fixture `newfound` is quicker and runs it in this one."""
+    words, wide = [sys.executable, "-m", "newfound", *map(str, args)], {**os.environ, "COLUMNS": "140"}
+    return subprocess.run(words, capture_output=True, text=True, cwd=cwd, env=wide, check=False)
+
+
+def test_discover_ends_with_a_table_and_the_place(tmp_path):
+    images, truth = write_folder(tmp_path)
+    (images / "notes.txt").write_text("not an image")
+    result = command("discover", images, "--classes", 4, "--truth", truth, *WITH_REPORT, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    out = " ".join(result.stdout.split())
+    assert "24 images: 6 labelled in 2 known classes, 18 to sort" in out
+    assert "1 files are not used" in out
+    assert "Discovered classes" in out
+    assert "k-means, same features" in out
+    assert "written to newfound-images" in out
+    assert (tmp_path / "newfound-images" / "assignments.csv").exists()
+
+
+def test_count_shows_a_curve_and_a_sentence(newfound, tmp_path, monkeypatch):
+    images, _ = write_folder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    answer = newfound("count", images, "--image-size", 32)
+    answer.check_done()
+    assert re.search(r"about \d+ classes.*; 2 are known", answer.out)
+    assert "By number of classes, accuracy on labelled images:" in answer.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "truth.csv"]  # nothing is written here
+
+
+def test_a_mistake_is_one_sentence_and_not_a_traceback(tmp_path):
+    result = command("discover", "nowhere", "--classes", "4", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == "newfound: nowhere: there is no such folder; give the folder that holds the images\n"
+
+
+def test_help_names_the_commands_and_settings(tmp_path):
+    assert "discover" in command("--help", cwd=tmp_path).stdout
+    text = command("discover", "--help", cwd=tmp_path).stdout
+    for option in ("FOLDER", "--classes", "--labels", "--truth", "--resume", "--views", "--backbone"):
+        assert option in text
+
+
+def test_help_does_not_wait_for_torch(tmp_path):
+    code = "import sys, newfound.app.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bytes(newfound, tmp_path, monkeypatch):
+    images, _ = write_folder(tmp_path)
+    options = ["discover", images, "--classes", 4, *FAST, "--out"]
+    newfound(*options, tmp_path / "whole").check_done()
+    save = RunFolder.save_epoch
+
+    def interrupted(self, model, optimiser, checkpoint, entry):
+        save(self, model, optimiser, checkpoint, entry)
+        if (entry["stage"], entry["epoch"]) == (2, 2):
+            raise KeyboardInterrupt  # what Ctrl-C raises, at a moment that does not depend on the machine's speed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "save_epoch", interrupted)
+        stopped = newfound(*options, tmp_path / "stopped")
+    assert stopped.status == 130
+    assert "with --resume" in stopped.err
+    assert not (tmp_path / "stopped" / "assignments.csv").exists()
+    resumed = newfound(*options, tmp_path / "stopped", "--resume")
+    assert "going on after epoch 2 of 3 of training 2" in resumed.out
+    for name in ("assignments.csv", "classes.csv", "embeddings.npy", "anchors.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+
+
+def test_ctrl_c_while_it_reads(tmp_path):
+    images, _ = write_folder(tmp_path)
+    words = [sys.executable, "-m", "newfound", "discover", str(images), "--classes", "4", "--epochs", "100000"]
+    process = subprocess.Popen([*words, *FAST[2:]], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    while not (tmp_path / "newfound-images" / "checkpoint").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate()
+    assert process.returncode == 130, stderr
+    assert b"Traceback" not in stderr
+
+
+def test_demo_runs_and_shows_itself_again(newfound, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["demo", "--epochs", "1", "--image-size", "32", "--no-report"]
+    first = newfound(*options)
+    first.check_done()
+    assert "k-means, same features" in first.out
+    newfound(*options).check_done()
+    newfound(*options, "--seed", "1").check_refused("seed was 0, is 1")

@@ -1,0 +1,170 @@
+"""A table of the paper on a small folder; and what its rows mean."""
+
+import csv
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from helping.pictures import write_class_folders
+from newfound import discovery
+from newfound.app.main import Dataset, StudyName
+from newfound.class_count import count_classes
+from newfound.errors import UserError
+from newfound.research import run_study as study_module
+from newfound.research.datasets import DATASETS, load_benchmark
+from newfound.research.datasets.table import table_of
+from newfound.research.figures import FIGURES
+from newfound.research.figures import hessian as hessian_figure
+from newfound.research.figures.tsne import tsne
+from newfound.research.run_study import Result, first_training, folder_name, markdown, settings_of, study
+from newfound.research.studies import STUDIES, Row, Study
+from newfound.runs.folder import RunFolder
+from newfound.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("small_projector")
+
+FAST = {"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 12}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_class_folders(tmp_path)
+
+
+@pytest.fixture
+def table(folder):
+    return table_of(load_benchmark("folder", folder[0], lists=folder[1]), folder[0])
+
+
+def test_the_command_names_every_study_and_data_set():
+    assert get_args(StudyName) == (*STUDIES, *FIGURES)
+    assert get_args(Dataset) == DATASETS
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_row_is_a_run_that_makes_sense(name, table):
+    names = [row.name for row in STUDIES[name].rows]
+    assert len(set(names)) == len(names)
+    folders = set()
+    for row in STUDIES[name].rows:
+        settings = settings_of(row, Settings(4, **{**FAST, "epochs": 60}), table, estimated=5)
+        folders.add(folder_name(settings))
+        for numbers in row.paper.values():
+            assert all(0 < value < 100 for value in numbers)
+            assert min(numbers[1:]) <= numbers[0] <= max(numbers[1:])  # All lies between Old and New
+        for clean, overall in row.paper_anchors.values():
+            assert 0 < clean <= overall
+    assert len(folders) == len(names)  # no two rows are the same run
+
+
+def test_rows_that_follow_the_data(table):
+    base = Settings(4, **{**FAST, "epochs": 60})
+    eta = {row.name: settings_of(row, base, table).anchors_per_class for row in STUDIES["eta"].rows}
+    assert eta == {"0.25": 1.0, "0.5": 1.5, "1": 3.0, "1.5": 4.5}  # three labelled images per class; at least one
+    alpha = {row.name: settings_of(row, base, table).alpha for row in STUDIES["alpha"].rows}
+    assert alpha == {"1": 1, "5": 2, "10": 3, "20": 6, "30": 9}
+
+
+def test_a_first_training_is_shared_where_it_is_the_same(table):
+    base = Settings(4, **FAST)
+    rows = {row.name: settings_of(row, base, table) for name in ("components", "beta") for row in STUDIES[name].rows}
+    assert folder_name(first_training(rows["+ LSP + DAS (ours)"])) == folder_name(rows["+ LSP"])
+    assert folder_name(first_training(rows["+ DAS"])) == folder_name(rows["SimGCD"])
+    assert folder_name(first_training(rows["0.3"])) == folder_name(rows["+ LSP"])
+    assert first_training(rows["+ LSP"]) is None
+
+
+def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypatch):
+    arguments = ("components", "folder", folder[0], Settings(0, **FAST))
+    options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
+    done = []
+    discover = study_module.discover_table
+
+    def interrupted(table, settings, run, **rest):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(settings)
+        return discover(table, settings, run, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_module, "discover_table", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            study(*arguments, **options)
+    text = study(*arguments, **options)
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 4  # two first trainings serve two runs each
+    for name in ("SimGCD", "+ LSP", "+ DAS", "+ LSP + DAS (ours)"):
+        assert f"| {name} | " in text
+    with open(tmp_path / "out" / "components.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["row"] for line in lines] == [row.name for row in STUDIES["components"].rows]
+    assert (tmp_path / "out" / "components.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "out" / "components.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(study_module, "discover_table", None)  # nothing is left to run
+    assert study(*arguments, **options) == text
+    study("anchors", *arguments[1:], **options)  # another table of the same runs
+    text = study("tsne", *arguments[1:], **options)
+    assert "| SimGCD | " in text
+    monkeypatch.setattr(hessian_figure, "HESSIAN", {"steps": 3, "samples": 1, "trace_samples": 2})
+    text = study("hessian", *arguments[1:], **options)
+    assert "| SimGCD + DAS | " in text
+    kept = list((tmp_path / "out" / "runs").glob("*/hessian.json"))
+    assert len(kept) == 2
+    monkeypatch.setattr(hessian_figure, "hessian_spectrum", None)  # not computed again
+    assert study("hessian", *arguments[1:], **options) == text
+    text = study("time", *arguments[1:], **options)
+    assert "| SimGCD + LSP + DAS (ours) | " in text
+    assert "| 131 h | 9.2 h | 2.94 | 2.56 |" in text
+    for name in ("tsne.pdf", "tsne.png", "tsne-all.png", "hessian.pdf", "hessian.png", "time.pdf", "time.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 1000
+
+
+def test_baselines_stand_in_a_table_too(folder, tmp_path):
+    options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
+    text = study("methods", "folder", folder[0], Settings(0, **FAST, start="random"), **options)
+    for name in ("k-means", "GCD", "SimGCD", "ours"):
+        assert f"| {name} | " in text
+    runs = sorted(path.name.split("-")[0] for path in (tmp_path / "out" / "runs").iterdir())
+    assert runs == ["gcd", "kmeans", "sdas", "simgcd", "simgcd"]  # ours has a first training of its own, with LSP
+
+
+def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
+    counted = []
+
+    def count(features, labels, **rest):
+        counted.append(features.shape)
+        return replace(count_classes(features, labels, **rest), best=5)
+
+    monkeypatch.setattr(discovery, "count_classes", count)
+    options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
+    text = study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
+    assert "There are 4." in text
+    assert study("class-count", "folder", folder[0], Settings(0, **FAST), **options) == text
+    assert len(counted) == 1  # once and for all
+    with pytest.raises(UserError, match="--classes has no place"):
+        study("class-count", "folder", folder[0], Settings(4, **FAST), **options)
+    runs = [path for path in (tmp_path / "out" / "runs").iterdir() if path.is_dir()]
+    used = sorted(RunFolder(path).settings().classes for path in runs)
+    assert used == [4] * 4 + [5] * 4  # GCD, SimGCD, ours and its first training, with either number
+
+
+def test_neighbours_stay_together_in_two_dimensions():
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(3, 16))
+    features = np.repeat(centres, 20, axis=0) + 0.1 * random.normal(size=(60, 16))
+    places = tsne(features.astype(np.float32))
+    assert np.array_equal(places, tsne(features.astype(np.float32)))
+    middles = np.array([places[20 * k : 20 * k + 20].mean(axis=0) for k in range(3)])
+    nearest = np.linalg.norm(places[:, None] - middles, axis=2).argmin(axis=1)
+    assert np.array_equal(nearest, np.repeat([0, 1, 2], 20))
+
+
+def test_the_papers_numbers_stand_beside_ours():
+    rows = (Row("DAS", {}, {"cub": (69.0, 69.1, 68.9)}, {"cub": (1140, 1443)}), Row("none", {}))
+    metrics = {"all": 0.5, "old": 0.25, "new": 0.75}
+    results = [Result("DAS", seed, {**metrics, "all": 0.5 + seed / 10}, 30, 40, 12.0) for seed in (0, 1)]
+    text = markdown(Study("title", rows, anchors=True), "cub", [*results, Result("none", 0, metrics, None, None, 3.0)])
+    ours = "| DAS | 55.0 ± 5.0 | 25.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0 % of 40 | 12 |"
+    assert f"{ours} 69.0 | 69.1 | 68.9 | 79 % of 1443 |" in text
+    assert "| none | 50.0 ± 0.0 | 25.0 ± 0.0 | 75.0 ± 0.0 | - | 3 | - | - | - | - |" in text
