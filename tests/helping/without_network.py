@@ -67,7 +67,8 @@ def visit(said: io.StringIO, page: list[str], ended: threading.Event) -> None:
 
 
 def run(words: list[str]) -> dict[str, object]:
-    from newfound.app.main import Discover, main
+    from newfound.app.commands.discover import Discover
+    from newfound.app.main import main
     from newfound.training.heads import Projector
 
     Projector.__init__.__defaults__ = SMALL_PROJECTOR

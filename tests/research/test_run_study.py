@@ -9,7 +9,8 @@ import pytest
 
 from helping.pictures import write_class_folders
 from newfound import discovery
-from newfound.app.main import Dataset, StudyName
+from newfound.app.commands.bench import Dataset
+from newfound.app.commands.study import StudyName
 from newfound.class_count import count_classes
 from newfound.errors import UserError
 from newfound.research import run_study as study_module

@@ -16,7 +16,7 @@ from PIL import Image
 from helping.live_review import in_thread, live
 from helping.patience import PATIENCE
 from helping.small_runs import small_run, write_run
-from newfound.app.main import Review
+from newfound.app.commands.review import Review
 from newfound.errors import UserError
 from newfound.review import listening, review, server
 from newfound.runs.decisions import DecisionLog

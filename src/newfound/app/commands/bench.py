@@ -1,0 +1,58 @@
+"""newfound bench."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from newfound.app.commands.command import Command
+from newfound.app.options import FILE, FOLDER, NUMBER_OF_SEEDS, SEEDS, paragraphs, seeds_of
+from newfound.app.tables import show_report
+from newfound.screen import Screen
+from newfound.settings import Settings
+
+Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Bench(Command):
+    """Run the published protocol on a data set of the literature: its split, its preset, several seeds, one report.
+
+    Images and lists are read as their owners distribute them, and refused if the split that comes out is not the
+    published one. Nothing is downloaded but the weights of a backbone. A second call does only what is not done yet.
+    """
+
+    after_stop = "The same command continues from the last checkpoint."
+
+    dataset: Annotated[Dataset, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    """cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published split (its
+    first 51 classes are known); folder: any folder of class folders, with --lists naming the known and new classes."""
+    root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
+    """Where it is: the folder as unpacked, or a zip archive of class folders."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings(classes=0, backbone="dino_vitb16")  # noqa: RUF009
+    lists: Annotated[Path | None, FILE] = None
+    """CUB: the folder of its official lists, if they are not beside the images. folder: a JSON file
+    {"known": [...], "new": [...]} of class names."""
+    repeat: Annotated[int | None, NUMBER_OF_SEEDS] = None
+    """How many runs to make, with the seeds 0, 1, 2 and so on."""
+    seeds: Annotated[tuple[int, ...] | None, SEEDS] = None
+    """Instead of --repeat: exactly these seeds, one run each."""
+    out: Annotated[Path | None, FOLDER] = None
+    """Where the runs and the report go. Default: newfound-bench-DATASET, in the current folder."""
+
+    @property
+    def torchrun_device(self) -> str:
+        return self.settings.device
+
+    def run(self, screen: Screen) -> None:
+        from newfound.research.protocol import bench
+
+        seeds = seeds_of(self.repeat, self.seeds, self.settings.seed)
+        out = self.out or Path(f"newfound-bench-{self.dataset}")
+        report = bench(self.dataset, self.root, self.settings, lists=self.lists, seeds=seeds, out=out, screen=screen)
+        show_report(report, screen)
+        screen.say(f"written to {out}: report.md, report.json, and a run folder per seed")

@@ -1,0 +1,36 @@
+"""What every command has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
+
+import tyro
+
+from newfound.app.options import description, with_present_names
+from newfound.screen import Screen
+
+
+class Command(ABC):
+    """A dataclass of options, and what they start.
+
+    Heavy imports (torch and what needs it) belong inside `run`: ``--help`` and a typing slip answer at once.
+    """
+
+    after_stop: ClassVar[str] = ""  # a sentence: how to resume
+    former_names: ClassVar[Mapping[str, str]] = {}  # options that had another name, which is accepted without a word
+
+    @classmethod
+    def parsed(cls, words: Sequence[str], *, prog: str) -> Self:
+        """The command with these options; leaves with help or with what is wrong."""
+        return tyro.cli(cls, prog=prog, description=description(cls), args=with_present_names(words, cls.former_names))
+
+    @property
+    def torchrun_device(self) -> str | None:
+        """Where each of several processes computes; None: the command runs in one process only."""
+        return None
+
+    @abstractmethod
+    def run(self, screen: Screen) -> None:
+        """Do it."""

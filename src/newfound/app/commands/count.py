@@ -1,0 +1,52 @@
+"""newfound count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from newfound.app.commands.command import Command
+from newfound.app.options import FILE, FOLDER, NAME, NUMBER, paragraphs
+from newfound.app.tables import show_count
+from newfound.screen import Screen
+from newfound.settings import Settings
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Count(Command):
+    """Estimate how many classes the images of a folder have, known and new ones, without training.
+
+    FOLDER is as for newfound discover, which does the same where --classes is not given, and reuses the bank.
+    """
+
+    after_stop = "The same command continues to fill the bank."
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """The images."""
+    labels: Annotated[Path | None, FILE] = None
+    """CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
+    backbone: Annotated[str, NAME] = Settings.backbone
+    """The network that turns images into features; newfound discover --help lists those there are."""
+    weights: Annotated[Path | None, FILE] = None
+    """A local file with the backbone's weights."""
+    image_size: Annotated[int, NUMBER] = Settings.image_size
+    """Side of the square the backbone sees, in pixels."""
+    bank_dir: Annotated[Path | None, FOLDER] = None
+    """Where banks are kept. Default: newfound/banks in your cache folder."""
+    device: Annotated[str, NAME] = Settings.device
+    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.discovery import count_table, read_table
+        from newfound.sources.bank import default_bank_folder
+
+        settings = Settings(
+            backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
+            device=self.device,
+        )  # fmt: skip
+        table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen)
+        show_count(count_table(table, settings, screen), screen)

@@ -1,0 +1,88 @@
+"""newfound discover."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from newfound.app.commands.command import Command
+from newfound.app.options import FILE, FOLDER, NUMBER, paragraphs
+from newfound.app.tables import show_classes, show_score
+from newfound.screen import Screen
+from newfound.settings import Settings
+from newfound.text import as_options
+
+if TYPE_CHECKING:
+    from newfound.discovery import Discovery
+
+FILES = ("report.html", "assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Discover(Command):
+    """Sort the images of a folder into known classes and classes it discovers.
+
+    FOLDER holds one folder per known class, and the unlabelled images as loose files or in a folder "unlabelled";
+    or any images, with --labels naming the labelled ones. Nothing in it is changed.
+    """
+
+    after_stop = "The same command with --resume continues from the last checkpoint."
+    former_names = {"--seeds": "--repeat"}  # noqa: RUF012 - a mapping nobody changes
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """The images."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")]
+    labels: Annotated[Path | None, FILE] = None
+    """CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or metadata.jsonl."""
+    out: Annotated[Path | None, FOLDER] = None
+    """The run folder to write. Default: newfound-FOLDER, in the current folder."""
+    truth: Annotated[Path | None, FILE] = None
+    """CSV with the columns file,label: the true classes, used for scoring only (but see --oracle-clean-anchors)."""
+    resume: bool = False
+    """Resume a run that was stopped."""
+    repeat: Annotated[int, NUMBER] = 1
+    """How many times to make the run, with --seed and the seeds that follow it, to see which classes come out again.
+    The results are those of --seed; a class that no other seed finds is called unstable."""
+    report: bool = True
+    """Write report.html, a page to look through the results."""
+    after: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN", help_behavior_hint="")] = None
+    """Start another round after newfound review RUN: what was decided there becomes labels, and --classes auto is the
+    number of classes there. --out is then RUN-2 by default."""
+
+    @property
+    def torchrun_device(self) -> str:
+        return self.settings.device
+
+    def words(self) -> list[str]:
+        """What to type for this very command."""
+        own = {"continue" if name == "after" else name: value for name, value in _chosen(self).items()}
+        return ["newfound", "discover", str(self.folder), *as_options({**_chosen(self.settings), **own})]
+
+    def run(self, screen: Screen) -> None:
+        from newfound.discovery import discover
+        from newfound.distributed import from_first
+
+        found = discover(
+            self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
+            resume=self.resume, seeds=self.repeat, report=self.report, screen=screen,
+        )  # fmt: skip
+        from_first(lambda: _show(found, screen))
+
+
+def _chosen(options: Any) -> dict[str, object]:
+    """Of a dataclass, what is not as by default; fields without a default are left out."""
+    values = {field: getattr(options, field.name) for field in fields(options) if field.default is not MISSING}
+    return {field.name: value for field, value in values.items() if value != field.default}
+
+
+def _show(found: Discovery, screen: Screen) -> None:
+    show_classes(found, screen)
+    if found.metrics is not None:
+        show_score(found.metrics, screen)
+    screen.say(f"written to {found.run}: {', '.join(file for file in FILES if (found.run / file).exists())}")
+    screen.say(f"To look through it and to name what was found: newfound review {shlex.quote(str(found.run))}")

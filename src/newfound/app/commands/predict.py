@@ -1,0 +1,70 @@
+"""newfound predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from newfound.app.commands.command import Command
+from newfound.app.options import FILE, NAME, NUMBER, RunPath, paragraphs
+from newfound.app.tables import show_labelled
+from newfound.errors import UserError
+from newfound.screen import Screen
+from newfound.settings import Settings
+from newfound.text import counted
+
+if TYPE_CHECKING:
+    from newfound.runs.labelling import Labelled
+
+SHOWN = 10  # skipped files, at most; the others are in their table
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Predict(Command):
+    """Label other images with the model of a finished run.
+
+    Each image gets a known class, a discovered one, or "none of these" if it is unlike everything the run has seen. Of
+    RUN only model.json and model.safetensors are needed, and decisions.json for names given in a review.
+    """
+
+    run_folder: RunPath
+    """The run folder."""
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+    """Image files, folders, or patterns such as 'new/*.jpg'."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("predictions.csv")
+    """The table to write; it has the columns of assignments.csv, and likeness."""
+    refused: Annotated[float, NUMBER] = 0.01
+    """Share of images like the labelled ones that may be called "none of these" by mistake; 0: every image gets a
+    class."""
+    weights: Annotated[Path | None, FILE] = None
+    """A local file with the backbone's weights, if the run had one."""
+    device: Annotated[str, NAME] = Settings.device
+    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+
+    def run(self, screen: Screen) -> None:
+        from newfound.export.outputs import check_free
+        from newfound.runs.labelling import predict, skipped_beside
+
+        check_free(self.out, skipped_beside(self.out))
+        if not self.images:
+            raise UserError("name at least one image file, folder or pattern")
+        labelled = predict(
+            self.run_folder, self.images, refused=self.refused, weights=self.weights, device=self.device, screen=screen
+        )
+        labelled.write_csv(self.out)
+        if labelled.oracle:
+            screen.warn("ORACLE: the truth was used in training this model, for analysis")
+        show_labelled(labelled, screen)
+        _warn_of_skipped(labelled, skipped_beside(self.out), screen)
+        screen.say(f"written to {self.out}")
+
+
+def _warn_of_skipped(labelled: Labelled, listed: Path, screen: Screen) -> None:
+    for item in labelled.skipped[:SHOWN]:
+        screen.warn(f"skipped: {item.file}: {item.reason}")
+    if len(labelled.skipped) > SHOWN:
+        screen.warn(f"{counted(len(labelled.skipped), 'file')} skipped in all: see {listed}")

@@ -1,0 +1,34 @@
+"""Words for a person: numbers with their nouns, settings as options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "file"), counted(1234, "image"), counted(0, "new class")
+    ('1 file', '1,234 images', '0 new classes')
+    >>> counted(2, "category", "categories")
+    '2 categories'
+    """
+    if number != 1:
+        noun = plural or noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+    return f"{number:,} {noun}"
+
+
+def as_options(values: Mapping[str, object]) -> list[str]:
+    """Settings as words of a command line; what is None is left out.
+
+    >>> as_options({"image_size": 32, "compile": True, "report": False, "weights": None})
+    ['--image-size', '32', '--compile', '--no-report']
+    """
+    words: list[str] = []
+    for name, value in values.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif value is not None:
+            words += [f"--{option}", str(value)]
+    return words
