@@ -110,7 +110,7 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     os.kill(process_of(killed.pid, rank=1), signal.SIGKILL)
     out, err = killed.communicate(timeout=PATIENCE)
     assert killed.returncode != 0
-    assert re.search("another process of (the|this) run has .*with --resume goes on from the last checkpoint", err)
+    assert re.search("another process of (the|this) run has .*with --resume continues from the last checkpoint", err)
     assert not (tmp_path / "two" / "assignments.csv").exists()
     assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half

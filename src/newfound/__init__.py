@@ -1,29 +1,36 @@
 """newfound finds the categories nobody has named yet."""
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from newfound.errors import UserError
-from newfound.settings import Settings
 from newfound.thread_waiting import spin_briefly
 
 if TYPE_CHECKING:
     from newfound.discovery import Discovery, discover
     from newfound.estimator import CategoryDiscovery
+    from newfound.runs.results import read_results
+    from newfound.screen import Screen
+    from newfound.settings import Settings
 
 __version__ = version("newfound")
 spin_briefly()  # here, because torch must not be loaded yet
-__all__ = ["CategoryDiscovery", "Discovery", "Settings", "UserError", "__version__", "discover"]
+__all__ = [
+    "CategoryDiscovery", "Discovery", "Screen", "Settings", "UserError", "__version__", "discover", "read_results",
+]  # fmt: skip
+LOADED_WHEN_ASKED_FOR = {
+    "CategoryDiscovery": "newfound.estimator",
+    "Discovery": "newfound.discovery",
+    "Screen": "newfound.screen",
+    "Settings": "newfound.settings",
+    "discover": "newfound.discovery",
+    "read_results": "newfound.runs.results",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`discover` brings torch with it; whoever only asks for --help need not wait for that."""
-    if name in ("Discovery", "discover"):
-        from newfound import discovery
-
-        return getattr(discovery, name)
-    if name == "CategoryDiscovery":
-        from newfound.estimator import CategoryDiscovery
-
-        return CategoryDiscovery
-    raise AttributeError(f"module 'newfound' has no attribute {name!r}")
+    """`discover` brings torch with it; whoever only asks for --help, or for the losses, need not wait for all that."""
+    if name not in LOADED_WHEN_ASKED_FOR:
+        raise AttributeError(f"module 'newfound' has no attribute {name!r}")
+    return getattr(import_module(LOADED_WHEN_ASKED_FOR[name]), name)

@@ -165,7 +165,7 @@ LABELS = [
     ),
     Case(
         "truth of one image", lambda root: (root / "t.csv").write_text("file,label\nunlabelled/002.png,red\n"),
-        ("--truth", "t.csv"), says="17 unlabelled images are not named in the truth file",
+        ("--truth", "t.csv"), says="the truth file does not name 17 unlabelled images",
     ),
     Case(
         "truth names labelled images", lambda root: (root / "t.csv").write_text("file,label\nred/001.png,red\n"),
@@ -225,9 +225,9 @@ SETUPS = [
     Case("as many classes as images", only(red=2, unlabelled=6), classes(8), says="written to"),
     Case("a class of none", only(red=2, **{"None of these": 2}), classes(4), refused="cannot be called 'None of"),
     Case("negative classes", args=classes(-3), refused="--classes"),
-    Case("nothing labelled", only(unlabelled=12), classes(3), says="12 images are in"),
+    Case("nothing labelled", only(unlabelled=12), classes(3), says="12 images in "),
     Case("everything labelled", only(red=6, green=6), classes(3), says="0 to sort"),
-    Case("everything labelled, no class more", only(red=6, green=6), classes(2), says="0 images are in 0 new classes"),
+    Case("everything labelled, no class more", only(red=6, green=6), classes(2), says="0 images in 0 new classes"),
     Case("one image per class", only(red=1, green=1, unlabelled=4), classes(3), says="written to"),
     Case("one class and no other", only(red=6), classes(1), refused="at least 2 in all"),
     Case("one known class", only(red=6, unlabelled=6), classes(2), says="written to"),

@@ -18,7 +18,6 @@ from newfound.app.options import (
     option_box,
     paragraphs,
     parsed_with_boxes,
-    seeds_of,
     with_present_names,
 )
 from newfound.errors import UserError
@@ -245,19 +244,6 @@ def test_an_unknown_method_is_one_sentence(word, message):
     with pytest.raises(UserError) as caught:
         chosen_method(["photos", f"--method={word}"], "gcd", METHODS)
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("repeat", "seeds", "seed", "message"),
-    [
-        (2, (0, 1), 0, "--repeat says how many seeds, --seeds says which: give one of them"),
-        (0, None, 0, "--repeat must be at least 1; found 0"),
-        (None, None, 3, "--seed is for one run"),
-    ],
-)
-def test_seeds_that_make_no_sense(repeat, seeds, seed, message):
-    with pytest.raises(UserError, match=message):
-        seeds_of(repeat, seeds, seed)
 
 
 def test_a_value_is_not_taken_for_a_former_name():

@@ -1,6 +1,7 @@
 """The review's server: who may ask, what it gives, and that decisions are kept."""
 
 import json
+import shlex
 import signal
 
 import pytest
@@ -8,6 +9,8 @@ from PIL import Image
 
 from helping.live_review import in_thread, live
 from helping.small_runs import small_run
+from newfound.app.commands.discover import Discover
+from newfound.app.main import parsed
 from newfound.errors import UserError
 from newfound.report import write_report
 from newfound.review import continue_command, review
@@ -163,7 +166,7 @@ def test_a_decision_is_on_disk_before_the_answer(results):
         assert json.loads(server.ask("POST", "/api/undo", {"revision": 2})[2])["redo"] == "split"
         said = server.stop()
         assert server.process.returncode == 0
-    assert "1 decision is in" in said
+    assert "1 decision in " in said
     assert f"newfound discover {results.root} --continue {results.run.path}" in said
     assert '"revision":3' in (results.run.path / "report.html").read_text()
     assert [path.name for path in results.run.path.rglob("*.tmp")] == []
@@ -202,3 +205,16 @@ def test_the_next_command_keeps_what_was_chosen(tmp_path):
     command = continue_command(read_results(results.run.path))
     assert "--image-size 128" in command
     assert "--epochs" not in command  # as usual
+
+
+def test_the_next_command_can_be_typed(tmp_path):
+    results = small_run(tmp_path)
+    config = results.run.path / "config.toml"
+    text = config.read_text().replace("compile = false", "compile = true").replace("k = 0.5", "k = 0.25")
+    config.write_text(text)
+    words = shlex.split(continue_command(read_results(results.run.path)))
+    assert words[0] == "newfound"
+    command = parsed(words[1:])
+    assert isinstance(command, Discover)
+    assert (command.folder, command.after) == (results.root, results.run.path)
+    assert (command.settings.compile, command.settings.k) == (True, 0.25)

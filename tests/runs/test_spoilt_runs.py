@@ -327,7 +327,7 @@ PREDICT = [
     Case("empty folder", Path.mkdir, args=("new",), refused="new: there are no files"),
     Case("nothing readable", hostile.content("text"), args=("new",), refused="new: no readable image (new: not a PNG"),
     Case("a FIFO", os.mkfifo, args=("new",), refused="new: no readable image (new: not a regular file)"),
-    Case("some broken", hostile.content(b""), args=("new", "images"), says="warning: not used: new: zero bytes"),
+    Case("some broken", hostile.content(b""), args=("new", "images"), says="warning: skipped: new: zero bytes"),
     Case("all may be refused", args=("images", "--refused", 1), refused="--refused must be at least 0 and below 1"),
     Case("refused NaN", args=("images", "--refused", "nan"), refused="--refused must be at least 0 and below 1"),
     Case("unknown device", args=("images", "--device", "toaster"), refused="--device toaster cannot be used here"),

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from newfound.screen import Screen, shown
+from newfound.text import counted
 
 if TYPE_CHECKING:
     from newfound.class_count import ClassCount
@@ -37,7 +38,8 @@ def show_classes(found: Discovery, screen: Screen) -> None:
     if stability is not None and (sentence := stability.sentence(a)):
         screen.say(sentence)
     in_known = int(sizes[: a.n_known].sum())
-    screen.say(f"{int(sizes.sum()) - in_known:,} images are in {len(new)} new classes, {in_known:,} in known ones.")
+    in_new = counted(int(sizes.sum()) - in_known, "image")
+    screen.say(f"{in_new} in {counted(len(new), 'new class')}, {in_known:,} in known ones.")
 
 
 def show_labelled(labelled: Labelled, screen: Screen) -> None:
@@ -88,7 +90,7 @@ def show_report(report: dict[str, Any], screen: Screen) -> None:
 
 def show_score(metrics: dict[str, Any], screen: Screen) -> None:
     """All, Old and New beside plain k-means."""
-    title = f"Against the truth, {metrics['images_scored']:,} images"
+    title = f"Against the truth, {counted(metrics['images_scored'], 'image')}"
     title += "; ORACLE, the truth was used in training" if "oracle" in metrics else ""
     grid = Table(title=title, title_justify="left")
     for column in ("accuracy, %", "All", "Old", "New"):
@@ -97,5 +99,5 @@ def show_score(metrics: dict[str, Any], screen: Screen) -> None:
         values = (metrics[prefix + group] for group in ("all", "old", "new"))
         grid.add_row(name, *("-" if value is None else f"{100 * value:.1f}" for value in values))
     screen.table(grid)
-    if metrics["images_without_truth"]:
-        screen.warn(f"{metrics['images_without_truth']} unlabelled images are not named in the truth file")
+    if missing := metrics["images_without_truth"]:
+        screen.warn(f"the truth file does not name {counted(missing, 'unlabelled image')}")

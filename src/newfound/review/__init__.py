@@ -24,6 +24,7 @@ from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import Results, read_results
 from newfound.screen import Screen
 from newfound.settings import Settings
+from newfound.text import as_options, counted
 
 HOST = "127.0.0.1"
 SERVING: dict[str, Any] = {"log_level": "warning", "lifespan": "off", "server_header": False, "ws": "none"}
@@ -77,32 +78,30 @@ def pages_content(results: Results, screen: Screen) -> tuple[dict[str, Any], dic
             if same_images and same_classes and content.get("stability") == stability_of(results):
                 return content, thumbnails
         except (ValueError, KeyError, IndexError):
-            screen.warn(f"{path} is not as newfound writes it; it is written anew")
+            screen.warn(f"{path} is not as newfound writes it; it is written again")
     content, made = look_through(results, screen)
     return content, made.pictures
 
 
 def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, bytes], screen: Screen) -> None:
-    """The report as it stands now, and how to go on."""
+    """The report as it stands now, and the command for the next round."""
     run = log.results.run.path
     with write_atomically(run / NAME) as file:
         file.write(render_page({**content, "live": False, "state": log.state()}, thumbnails))
-    number = len(log.decisions)
-    screen.say(f"{number} {'decision is' if number == 1 else 'decisions are'} in {log.path}; {run / NAME} shows them.")
-    if number:
+    screen.say(f"{counted(len(log.decisions), 'decision')} in {log.path}, shown in {run / NAME}")
+    if log.decisions:
         screen.say(f"The next round, with them as labels:\n  {continue_command(log.results)}")
 
 
 def continue_command(results: Results) -> str:
     """What takes the decisions on: the same command, with all settings that were chosen."""
-    words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path)]
     a, chosen = results.assignment, results.settings
     known, labelled = a.n_known + len(a.unseen), int((results.given >= 0).sum())
     usual = Settings(chosen.classes, method=chosen.method).stripped()
     usual = usual.resolved(min(known, chosen.classes), max(len(results), chosen.classes), labelled / max(a.n_known, 1))
+    options: dict[str, object] = {} if chosen.method == Settings.method else {"method": chosen.method}
     for name, value in vars(chosen).items():
-        if name == "method" and value != Settings.method:
-            words += ["--method", value]
-        elif name not in ("classes", "device", "stage1") and value != getattr(usual, name):
-            words += [f"--{name.replace('_', '-')}", str(value)]
+        if name not in ("classes", "device", "stage1") and value != getattr(usual, name):
+            options[name] = value
+    words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path), *as_options(options)]
     return shlex.join(words)

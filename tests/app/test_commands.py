@@ -1,0 +1,141 @@
+"""Each command: its options, how it resumes, what it prints for a person to type."""
+
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from newfound.app.commands import COMMANDS
+from newfound.app.commands.discover import Discover
+from newfound.app.main import parsed
+from newfound.app.options import help_texts
+from newfound.errors import UserError
+from newfound.settings import Settings
+
+paths = st.sampled_from([Path("some where/ü"), Path("run"), Path("/a'b")])
+
+
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
+def test_every_option_has_a_sentence_of_help(kind):
+    texts = help_texts(kind)
+    for own in fields(kind):
+        if own.name != "settings":  # they have a test of their own
+            assert re.fullmatch(r"\S.+\.", texts[own.name]), own.name
+
+
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
+def test_what_resumes_says_how(kind):
+    assert re.fullmatch(r"The same command .+\.|", kind.after_stop)
+    assert bool(kind.after_stop) == (kind.__name__ in ("Discover", "Count", "Bench", "Study", "Demo"))
+
+
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [
+        (["discover", "photos", "--device", "cuda"], "cuda"),
+        (["bench", "cub", "--root", "CUB"], "auto"),
+        (["study", "rho", "--dataset", "cub", "--root", "CUB", "--device", "cpu"], "cpu"),
+        (["count", "photos", "--device", "cpu"], None),
+        (["demo"], None),
+        (["predict", "run", "photos", "--device", "cpu"], None),
+    ],
+)
+def test_which_commands_several_processes_may_run(words, device):
+    assert parsed(words).torchrun_device == device
+
+
+@pytest.mark.parametrize("words", [["--repeat", "5"], ["--repeat=5"], ["--seeds", "5"], ["--seeds=5"]])
+def test_how_many_seeds_to_discover_with(words):
+    assert parsed(["discover", "photos", *words]) == Discover(Path("photos"), Settings(), repeat=5)
+
+
+def test_the_former_name_is_not_shown(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        parsed(["discover", "--help"])
+    shown = capsys.readouterr().out
+    assert "--repeat N" in shown
+    assert "--seeds" not in shown
+
+
+SEVERAL_RUNS = {"bench": ["bench", "folder"], "study": ["study", "rho", "--dataset", "folder"]}
+
+
+@pytest.fixture
+def runs(newfound, monkeypatch):
+    """A function that types bench or study and gives the answer with the seeds it came to; the work is not done."""
+    came_to = []
+
+    def work(*_, seeds, **__):
+        came_to.append(seeds)
+        raise UserError("the work")
+
+    monkeypatch.setattr("newfound.research.protocol.bench", work)
+    monkeypatch.setattr("newfound.research.run_study.study", work)
+    return lambda name, *words: (newfound(*SEVERAL_RUNS[name], "--root", "colours", *words), came_to)
+
+
+@pytest.mark.parametrize("name", SEVERAL_RUNS)
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [([], (0, 1, 2)), (["--repeat", 5], (0, 1, 2, 3, 4)), (["--seeds", 5], (5,)), (["--seeds", 3, 1], (3, 1))],
+)
+def test_seeds_of_several_runs(runs, name, words, seeds):
+    assert runs(name, *words)[1] == [seeds]
+
+
+@pytest.mark.parametrize("name", SEVERAL_RUNS)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", 0, "--repeat", 2], "--repeat says how many seeds, --seeds says which: give one of them"),
+        (["--repeat", 0], "--repeat must be at least 1; found 0"),
+        (["--seed", 1], "--seed is for one run; here --repeat says how many seeds, or --seeds says which"),
+    ],
+)
+def test_seeds_that_are_refused(runs, name, words, message):
+    answer, came_to = runs(name, *words)
+    answer.check_refused(message)
+    assert came_to == []
+
+
+@given(
+    st.builds(
+        Discover,
+        folder=paths,
+        settings=st.builds(
+            Settings,
+            classes=st.integers(0, 99),
+            method=st.sampled_from(["sdas", "gcd"]),
+            weights=st.none() | paths,
+            beta=st.none() | st.floats(0, 1),
+            compile=st.booleans(),
+        ),
+        out=st.none() | paths,
+        resume=st.booleans(),
+        repeat=st.integers(1, 9),
+        report=st.booleans(),
+        after=st.none() | paths,
+    )
+)
+def test_a_command_can_be_typed(command):
+    words = shlex.split(shlex.join(command.words()))
+    assert words[0] == "newfound"
+    assert parsed(words[1:]) == command
+
+
+@pytest.mark.parametrize("words", [[], ["--seed", "3", "--bank-dir", "my bank", "--epochs", "2", "--no-report"]])
+def test_the_demo_runs_what_it_prints(newfound, tmp_path, monkeypatch, words):
+    ran = []
+    monkeypatch.setattr(Discover, "run", lambda self, screen: ran.append(self))
+    monkeypatch.chdir(tmp_path)
+    answer = newfound("demo", *words)
+    answer.check_done()
+    (printed,) = re.findall(r"^  newfound (.+)$", answer.out, re.MULTILINE)
+    assert [parsed(shlex.split(printed))] == ran
+    assert ran[0].resume
+    assert ran[0].folder.is_dir()
+    assert (ran[0].settings.bank_dir, ran[0].report) == ((Path("my bank"), False) if words else (None, True))
