@@ -15,7 +15,8 @@ from typing import Any
 import uvicorn
 
 from newfound.atomic import write_atomically
-from newfound.errors import UserError
+from newfound.errors import UserError, as_option
+from newfound.methods import decide, own_settings
 from newfound.report import NAME, look_through
 from newfound.report.content import stability_of
 from newfound.report.page import read_page, render_page
@@ -23,7 +24,7 @@ from newfound.review.server import create_app
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import Results, read_results
 from newfound.screen import Screen
-from newfound.settings import Settings
+from newfound.settings import DataFacts, Settings, method_name
 
 HOST = "127.0.0.1"
 SERVING: dict[str, Any] = {"log_level": "warning", "lifespan": "off", "server_header": False, "ws": "none"}
@@ -97,12 +98,25 @@ def continue_command(results: Results) -> str:
     """What takes the decisions on: the same command, with all settings that were chosen."""
     words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path)]
     a, chosen = results.assignment, results.settings
-    known, labelled = a.n_known + len(a.unseen), int((results.given >= 0).sum())
-    usual = Settings(chosen.classes, method=chosen.method).stripped()
-    usual = usual.resolved(min(known, chosen.classes), max(len(results), chosen.classes), labelled / max(a.n_known, 1))
-    for name, value in vars(chosen).items():
-        if name == "method" and value != Settings.method:
-            words += ["--method", value]
-        elif name not in ("classes", "device", "stage1") and value != getattr(usual, name):
-            words += [f"--{name.replace('_', '-')}", str(value)]
+    classes, labelled = chosen.classes or len(a.class_names), int((results.given >= 0).sum())
+    known = min(a.n_known + len(a.unseen), classes)
+    facts = DataFacts(max(len(results), classes), known, labelled, min(a.n_known, classes), classes)
+    name = method_name(chosen)
+    words += ["--method", name] if name != Settings.method else []
+    usual = decide(Settings(method=name), facts)
+    for there, default in ((chosen, usual), (own_settings(chosen), usual.method)):
+        for option, value in vars(there).items():
+            if option not in ("classes", "device", "stage1", "method") and value != getattr(default, option):
+                words += as_words(option, value)
     return shlex.join(words)
+
+
+def as_words(name: str, value: object) -> list[str]:
+    """A setting as one types it.
+
+    >>> as_words("compile", True), as_words("image_size", 160)
+    (['--compile'], ['--image-size', '160'])
+    """
+    if isinstance(value, bool):
+        return [as_option(name) if value else as_option(f"no_{name}")]
+    return [as_option(name), str(value)]
