@@ -1,11 +1,15 @@
-"""Everything random is drawn from (seed, stream, number): no two kinds of draws share a stream."""
+"""The numbers of the random streams.
 
-SAMPLER = 1  # which images make up an epoch
-VIEWS = 2  # which views a step sees
-SEMI_KMEANS = 3
+Everything random is drawn from ``np.random.default_rng([seed, stream, number])``, so that two different choices never
+share their random numbers, and neither order nor interruptions matter. A new choice gets a new number here.
+"""
+
+SAMPLER = 1  # which images an epoch sees, in which order
+STEP_VIEWS = 2  # which views a training step sees
+SEMI_KMEANS = 3  # first centres of semi-supervised k-means
 HESSIAN_TRACE = 4
-LANCZOS = 5
-CLASS_COUNT = 6  # samples that classes are counted on
-REFERENCES = 7  # of a model
-MEMORY_VIEWS = 8  # which views of all images a method looks at between epochs
-OF_METHOD = 9  # whatever else a method draws in a step
+HESSIAN_LANCZOS = 5
+CLASS_COUNT = 6  # samples of a class count
+MODEL_REFERENCES = 7  # images that a model keeps as references
+MEMORY_VIEWS = 8  # views of all images between epochs
+METHOD_STEP = 9  # a method's own draws in a step

@@ -73,23 +73,6 @@ class WideHead(nn.Module):
         return F.normalize(self.directions(self.projector(features)), dim=1)
 
 
-class WideHead(nn.Module):
-    """An embedding of length 1 and any width: projector, one direction per output, L2-normalised (DINO's head).
-
-    >>> embedding = WideHead(feature_dim=8, out_dim=12, hidden_dim=16, bottleneck_dim=4)(torch.randn(5, 8))
-    >>> tuple(embedding.shape), bool(torch.allclose(embedding.norm(dim=1), torch.ones(5)))
-    ((5, 12), True)
-    """
-
-    def __init__(self, feature_dim: int, out_dim: int, hidden_dim: int = 2048, bottleneck_dim: int = 256) -> None:
-        super().__init__()
-        self.projector = Projector(feature_dim, hidden_dim, bottleneck_dim)
-        self.directions = CosineClassifier(bottleneck_dim, out_dim)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return F.normalize(self.directions(self.projector(features)), dim=1)
-
-
 class NearestCentre(nn.Module):
     """Logits over clusters of unit features: one, less half the squared distance from each centre.
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from newfound.distributed import whole_batch
-from newfound.random_streams import OF_METHOD
+from newfound.random_streams import METHOD_STEP
 from newfound.settings import Training
 from newfound.training.heads import Classifier, WideHead
 from newfound.training.schedules import learning_rate
@@ -52,7 +52,7 @@ class Batch:
 
     def random(self) -> np.random.Generator:
         """The same in every process, and in both passes of the sharpness penalty."""
-        return np.random.default_rng([self.seed, OF_METHOD, self.stage, self.step])
+        return np.random.default_rng([self.seed, METHOD_STEP, self.stage, self.step])
 
     def everyone(self, rows: Tensor) -> Tensor:
         """2b×d of this process to 2B×d of all: first views of all images, then second views."""
@@ -167,6 +167,7 @@ class Learner(nn.Module):
     """The one base class of methods."""
 
     tail: nn.Module
+    strong_view = False  # True: the first view of each image is strongly augmented, where the source has pixels
     temporary: Collection[str] = ()  # names in memory that are made again before each epoch, not checkpointed
 
     def __init__(self) -> None:
