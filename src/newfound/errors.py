@@ -1,5 +1,9 @@
 """The exceptions a user is meant to read."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 
 class UserError(Exception):
     """Something the person running newfound can mend; its text says what was found and what to do.
@@ -12,3 +16,39 @@ class UserError(Exception):
 
 class LostProcess(UserError):
     """Another process of a run of several has ended."""
+
+
+def as_option(name: str) -> str:
+    """A setting as the command line spells it.
+
+    >>> as_option("learning_rate")
+    '--learning-rate'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+class SettingError(UserError):
+    """A setting that cannot be used. Whoever shows it spells the setting's name.
+
+    >>> str(SettingError("beta", 2, "is above 1"))
+    '--beta 2 is above 1'
+    >>> SettingError("beta", 2, "is above 1").phrased(str)
+    'beta 2 is above 1'
+    """
+
+    def __init__(self, name: str, value: object, what: str, pattern: str = "{name} {value} {what}") -> None:
+        super().__init__(name, value, what, pattern)  # all of them: an exception travels to other processes
+        self.name, self.value, self.what, self.pattern = name, value, what, pattern
+
+    def phrased(self, spelt: Callable[[str], str]) -> str:
+        """In one sentence, with the name as ``spelt`` gives it."""
+        return self.pattern.format(name=spelt(self.name), value=self.value, what=self.what)
+
+    def __str__(self) -> str:
+        return self.phrased(as_option)
+
+
+def require(name: str, value: object, holds: bool, what: str) -> None:
+    """Raise unless it ``holds``: NAME must be WHAT; found VALUE."""
+    if not holds:
+        raise SettingError(name, value, what, "{name} must be {what}; found {value}")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from numbers import Real
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -23,31 +20,28 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, assert_all_finite, check_array, check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor, nn
+from torch import Tensor
 
+from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
-from newfound.class_count import count_classes
-from newfound.discovery import EVALUATED, METHODS, features_of
-from newfound.errors import UserError
-from newfound.methods.kmeans import Grouping, kmeans
-from newfound.methods.simgcd import SimGCD
+from newfound.errors import SettingError, UserError
+from newfound.methods import load, with_own
 from newfound.runs.assignment import new_names
-from newfound.runs.folder import Checkpoint, RunFolder
+from newfound.runs.journal import MemoryJournal
 from newfound.screen import Screen
-from newfound.settings import Settings, fits
+from newfound.settings import OF_TRAINING, DataFacts, Settings
+from newfound.settings.toml import fits
 from newfound.sources.vectors import Embeddings
-from newfound.training.heads import Projector
-from newfound.training.loop import Job, Source, Trained, batches_of
-from newfound.training.start import start_at_clusters
+from newfound.training.learner import Predictor
+from newfound.training.task import Pretrained
 
 UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
 CHUNK = 1024  # samples predicted at a time
 NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
-# Of Settings: what goes by another name here, and what has a meaning for image files alone
+# Of the settings: what goes by another name here, and what has a meaning for image files alone
 RENAMED = {"classes": "n_classes", "seed": "random_state"}
 OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir", "stage1",
              "oracle_clean_anchors")  # fmt: skip
-TYPES = get_type_hints(Settings)
 
 
 class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -60,20 +54,21 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ----------
     n_classes : int, default=None
         How many classes there are in all, known and new. None: estimated.
-    method : {"sdas", "simgcd", "gcd", "kmeans"}, default="sdas"
-        The paper's method, trained twice; SimGCD; GCD; or k-means, which trains nothing.
+    method : str, default="sdas"
+        The name of a method: "sdas" is the paper's, trained twice; "kmeans" trains nothing. ``newfound methods`` lists
+        them all.
     epochs : int, default=None
         Passes over the samples, in each training. None: 60 on a CPU, 200 on a GPU.
-    batch_size : int, default=128
-        Samples per step.
-    learning_rate : float, default=0.1
-        At the start; it falls along a cosine.
+    batch_size : int, default=None
+        Samples per step. None: the method's, usually 128.
+    learning_rate : float, default=None
+        At the start; it falls along a cosine. None: the method's, usually 0.1.
     rho : float, default=None
         Radius of the sharpness penalty. 0 halves the time. None: 0.05 for "sdas", 0 for the others.
     preset : {"generic", "fine-grained", ...}, default=None
-        Values of ``alpha`` and ``beta``, which choose anchors. None: by the number of samples per class.
+        Values of the method for a kind of data. None: by the number of samples per class.
     settings : dict, default=None
-        Any other training setting of `newfound.Settings` by its name, such as ``{"beta": 0.5}``.
+        Any other training setting of `newfound.Settings` or of the method by its name, such as ``{"beta": 0.5}``.
     device : str, default="auto"
         Where to train: "cpu", "cuda", "mps"; "auto" takes a GPU if there is one. Predictions are made on the CPU.
     verbose : bool, default=False
@@ -85,18 +80,18 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ----------
     classes_ : ndarray of shape (n_classes,)
         Known classes in sorted order, then new ones: integers after the largest known one, or "new-1", "new-2", ...
-        A new class that no unlabelled sample was put into is left out.
+        A new class that no sample was put into is left out.
     is_new_ : ndarray of bool of shape (n_classes,)
         Which of ``classes_`` are new.
     labels_ : ndarray of shape (n_samples,)
         Class of each training sample, as ``predict`` says: a labelled one may be put elsewhere than its label says.
     anchors_ : ndarray of int of shape (n_anchors,)
-        Unlabelled training samples that stood as labelled for a new class in the last epoch ("sdas" alone has any).
+        Unlabelled training samples that were treated as labelled in the last epoch, as anchors of "sdas" are.
     class_count_ : `newfound.class_count.ClassCount` or None
         How the number of classes was estimated, with a range; None if it was given.
     n_iter_ : int
         Epochs trained, over both trainings where there are two.
-    model_ : torch.nn.Module
+    model_ : `newfound.training.learner.Predictor`
         What predicts: tail and classifier, in double precision on the CPU.
     n_features_in_ : int
         Length of an embedding.
@@ -122,8 +117,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         *,
         method: str = "sdas",
         epochs: int | None = None,
-        batch_size: int = 128,
-        learning_rate: float = 0.1,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
         rho: float | None = None,
         preset: str | None = None,
         settings: dict[str, Any] | None = None,
@@ -164,23 +159,24 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         check_consistent_length(rows, targets)
         with np.errstate(over="ignore"):  # what is too large is an error
             source = Embeddings(check_array(rows, dtype=np.float32, allow_nd=True, copy=True, input_name="X"))
-        screen, run = Screen(quiet=not self.verbose), _Memory()
-        with _value_errors(), torch.random.fork_rng(devices=[]):
-            settings = self._settings()
-            frozen = features_of(_new_tail(source, self.n_features_in_), source)
-            settings = self._with_classes(settings, frozen, targets, screen)
-            settings = settings.resolved(len(known), len(rows), float((targets >= 0).sum()) / max(len(known), 1))
-            grouping = kmeans(frozen, settings.classes, settings.seed)
-            job = Job(source, targets, settings, run, screen, grouping=grouping)
-            trained = METHODS[settings.method](job, lambda: _new_model(job, frozen, grouping))
+        screen, journal = Screen(quiet=not self.verbose), MemoryJournal()
+        with _value_errors():
+            pretrained = Pretrained(source, lambda: AdapterTail(self.n_features_in_), self.n_features_in_)
+            labelled = int((targets >= 0).sum())
+            facts = DataFacts(len(rows), len(known), labelled, len(known), classes=0, noun="samples")
+            settings, facts, self.class_count_ = fitting.with_count(
+                self._settings(), facts, lambda: pretrained, targets, screen
+            )
+            settings = fitting.decided(settings, facts, screen)
+            found = fitting.fit(settings, facts, pretrained, targets, journal, screen)
 
-        self.n_iter_ = len(run.log())
-        self.anchors_ = np.flatnonzero((trained.labels >= 0) & (targets < 0))
-        self._keep(trained, rows, targets, known)
-        if self.n_classes is not None and (empty := settings.classes - len(self.classes_)):
+        self.n_iter_ = len(journal.entries)
+        self.anchors_ = np.flatnonzero(found.is_anchor)
+        self._keep(found.predictor, rows, known)
+        if self.n_classes is not None and found.empty:
             warnings.warn(
-                f"{empty} of the new classes ended up empty and are left out: a smaller n_classes than "
-                f"{settings.classes} may fit better",
+                f"{found.empty} of the new classes ended up empty and are left out: a smaller n_classes than "
+                f"{facts.classes} may fit better",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -243,108 +239,43 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         return np.asarray(rows)
 
     def _settings(self) -> Settings:
-        """The parameters as settings, each of a type that fits; how many classes is still open."""
-        own = {name: value for name, value in self.get_params().items() if name in TYPES}
+        """The parameters as settings, each of a type that fits; what the method has no use for is left out."""
+        if not isinstance(self.method, str):
+            raise ValueError(f"method must be str; found {self.method!r}")
+        method = load(self.method)
+        types = {**get_type_hints(Settings), **get_type_hints(method.Settings)}
+        own = {name: value for name, value in self.get_params().items() if name in types and name != "method"}
         more = dict(self.settings or {})
-        if wrong := sorted(more.keys() - (TYPES.keys() - {*own, *RENAMED, *OF_IMAGES})):
+        if wrong := sorted(more.keys() - (types.keys() - {*own, *RENAMED, *OF_IMAGES, "method"})):
             raise ValueError(f"settings has {', '.join(wrong)}: not a training setting, or a parameter of its own")
-        values = {name: _plain(value) for name, value in {**own, **more}.items()}
+        values = {name: _plain(value) for name, value in {**own, **more, "classes": self.n_classes}.items()}
         for name, value in values.items():
-            if not fits(value, TYPES[name]):
-                raise ValueError(f"{name} must be {_described(TYPES[name])}; found {value!r}")
+            if not fits(value, types[name]) and value is not None:
+                raise ValueError(f"{_parameter(name)} must be {_described(types[name])}; found {value!r}")
+        if not method.NEEDS.training:
+            values = {name: value for name, value in values.items() if name not in OF_TRAINING}
+        else:
+            values.setdefault("projector_width", min(max(4 * self.n_features_in_, NARROW), WIDE))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        return Settings(**values, seed=seed).stripped()
+        return with_own(Settings(method=self.method, seed=seed), values)
 
-    def _with_classes(
-        self, settings: Settings, frozen: NDArray[np.float32], targets: NDArray[np.int64], screen: Screen
-    ) -> Settings:
-        """With a number of classes, told or estimated."""
-        self.class_count_ = None
-        if self.n_classes is not None:
-            told = _plain(self.n_classes)
-            if not fits(told, int):
-                raise ValueError(f"n_classes must be int or None; found {told!r}")
-            return replace(settings, classes=told)
-        known = int(targets.max()) + 1
-        replace(settings, classes=max(known, 2)).resolved(known, len(targets), 1.0)  # a slip should not wait
-        self.class_count_ = count_classes(frozen, targets)
-        screen.say(str(self.class_count_))
-        return replace(settings, classes=max(self.class_count_.best, known, 2))
-
-    def _keep(
-        self, trained: Trained, rows: NDArray[np.floating], targets: NDArray[np.int64], known: NDArray[Any]
-    ) -> None:
-        """What predicts, and what it says of the training samples.
-
-        Of the new classes, those that an unlabelled sample was put into: a labelled one has its class already.
-        """
-        self.model_ = trained.model.cpu().double().eval().requires_grad_(False)
-        if hasattr(self.model_, "projector"):
-            del self.model_.projector  # it served training alone
-        found = self._predicted(rows)[1].argmax(dim=1).numpy()
-        kept = np.union1d(np.arange(len(known)), found[targets < 0])
-        weight = self.model_.classifier.weight
-        weight.data = weight.data[kept]
-        new = _new_labels(known, len(kept) - len(known))
+    def _keep(self, predictor: Predictor, rows: NDArray[np.floating], known: NDArray[Any]) -> None:
+        """What predicts, and what it predicts for the training samples."""
+        for part in (predictor.tail, predictor.head, predictor.classifier):
+            if part is not None:
+                part.cpu().double().eval().requires_grad_(False)
+        self.model_ = predictor
+        new = _new_labels(known, len(predictor.classifier.weight) - len(known))
         self.classes_ = np.concatenate([known, new]) if len(new) else known
-        self.is_new_ = np.arange(len(kept)) >= len(known)
+        self.is_new_ = np.arange(len(self.classes_)) >= len(known)
         self.labels_ = self.classes_[self._predicted(rows)[1].argmax(dim=1).numpy()]
 
+    @torch.inference_mode()
     def _predicted(self, rows: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
         """Features n×d and probabilities n×K; in double precision, so that the size of a batch makes no difference."""
         views = torch.from_numpy(np.array(rows[:, 0] if rows.ndim == 3 else rows, dtype=np.float64))
-        parts = [self.model_.predict(chunk) for chunk in torch.split(views, CHUNK)]
-        features, probabilities = (torch.cat(column) for column in zip(*parts, strict=True))
-        return features, probabilities
-
-
-class _Memory(RunFolder):
-    """A run that leaves nothing behind: the log is kept in memory, and there are no checkpoints to go on from."""
-
-    def __init__(self) -> None:
-        super().__init__(Path())
-        self._log: list[dict[str, Any]] = []
-        self._anchors: list[dict[str, Any]] = []
-
-    def restore(self, stage: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
-        return None
-
-    def has_stage1(self) -> bool:
-        return False
-
-    def epochs_done(self, stage: int) -> int:
-        return 0
-
-    def save_epoch(
-        self, model: nn.Module, optimiser: torch.optim.Optimizer, checkpoint: Checkpoint, entry: dict[str, Any]
-    ) -> None:
-        self._log.append(entry)
-
-    def save_anchors(self, entry: dict[str, Any]) -> None:
-        self._anchors.append(entry)
-
-    def log(self) -> list[dict[str, Any]]:
-        return self._log
-
-    def anchors(self) -> list[dict[str, Any]]:
-        return self._anchors
-
-
-def _new_tail(source: Source, dim: int) -> AdapterTail:
-    tail = AdapterTail(dim)
-    tail.fit_standardisation(source.evaluation(batch) for batch in batches_of(source, EVALUATED))
-    return tail
-
-
-def _new_model(job: Job, frozen: NDArray[np.float32], grouping: Grouping) -> SimGCD:
-    """A model at its start, drawn from the seed."""
-    dim = frozen.shape[1]
-    torch.default_generator.manual_seed(job.settings.seed)  # not torch.manual_seed: it would seed GPUs as well
-    model = SimGCD(_new_tail(job.source, dim), dim, job.settings)
-    model.projector = Projector(dim, hidden_dim=min(max(4 * dim, NARROW), WIDE))
-    if job.settings.start == "clusters":
-        start_at_clusters(model.classifier, frozen, grouping.clusters, job.labels)
-    return model
+        features = torch.cat([self.model_.features(chunk) for chunk in torch.split(views, CHUNK)])
+        return features, self.model_.probabilities(features)
 
 
 def _encoded(y: ArrayLike) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -408,13 +339,17 @@ def _new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """What a person can mend is a ValueError here, and speaks of parameters and samples."""
+    """What a person can mend is a ValueError here, and speaks of parameters."""
     try:
         yield
+    except SettingError as error:
+        raise ValueError(error.phrased(_parameter)) from error
     except UserError as error:
-        text = str(error).replace("; start again with another --out", "")
-        text = re.sub(r"--([a-z][a-z0-9-]*)", lambda option: RENAMED.get(option[1], option[1].replace("-", "_")), text)
-        raise ValueError(re.sub(r"\bimage(s?)\b", r"sample\1", text)) from error
+        raise ValueError(str(error)) from error
+
+
+def _parameter(name: str) -> str:
+    return RENAMED.get(name, name)
 
 
 def _plain(value: Any) -> Any:

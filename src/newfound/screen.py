@@ -28,12 +28,19 @@ class Screen:
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or Console(quiet=quiet, highlight=False)
+        self._warned: set[str] = set()
 
     def say(self, text: str) -> None:
         self._print(Text(shown(text)))  # Text: names from the user's folder are never read as markup
 
     def warn(self, text: str) -> None:
         self._print(Text("warning: ", style="yellow bold").append(shown(text), style="not bold default"))
+
+    def warn_once(self, text: str) -> None:
+        """What need not be repeated after every epoch."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.warn(text)
 
     def _print(self, text: Text) -> None:
         self.console.print(text, soft_wrap=True)  # a path is never broken in two

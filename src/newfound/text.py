@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from newfound.errors import as_option
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number and its noun.
@@ -26,9 +28,8 @@ def as_options(values: Mapping[str, object]) -> list[str]:
     """
     words: list[str] = []
     for name, value in values.items():
-        option = name.replace("_", "-")
         if isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
+            words.append(as_option(name if value else f"no_{name}"))
         elif value is not None:
-            words += [f"--{option}", str(value)]
+            words += [as_option(name), str(value)]
     return words

@@ -14,7 +14,8 @@ from newfound.app.commands.discover import Discover
 from newfound.app.main import parsed
 from newfound.app.options import help_texts
 from newfound.errors import UserError
-from newfound.settings import Settings
+from newfound.methods import METHODS, cms, load, sdas
+from newfound.settings import OF_TRAINING, Settings
 
 paths = st.sampled_from([Path("some where/ü"), Path("run"), Path("/a'b")])
 
@@ -25,6 +26,14 @@ def test_every_option_has_a_sentence_of_help(kind):
     for own in fields(kind):
         if own.name != "settings":  # they have a test of their own
             assert re.fullmatch(r"\S.+\.", texts[own.name]), own.name
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_every_setting_has_a_sentence_of_help(method):
+    kind = Settings if method is None else load(method).Settings
+    texts = help_texts(kind)
+    for own in fields(kind):
+        assert re.fullmatch(r"\S.+\.", texts[own.name]), own.name
 
 
 @pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
@@ -50,15 +59,70 @@ def test_which_commands_several_processes_may_run(words, device):
 
 @pytest.mark.parametrize("words", [["--repeat", "5"], ["--repeat=5"], ["--seeds", "5"], ["--seeds=5"]])
 def test_how_many_seeds_to_discover_with(words):
-    assert parsed(["discover", "photos", *words]) == Discover(Path("photos"), Settings(), repeat=5)
+    assert parsed(["discover", "photos", *words]) == Discover(Path("photos"), settings=Settings(), repeat=5)
 
 
-def test_the_former_name_is_not_shown(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        parsed(["discover", "--help"])
-    shown = capsys.readouterr().out
+def test_the_former_name_is_not_shown(capsys, monkeypatch):
+    shown = help_of(capsys, monkeypatch, "discover")
     assert "--repeat N" in shown
     assert "--seeds" not in shown
+
+
+def help_of(capsys, monkeypatch, *words):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        parsed([*words, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", " ".join(lines)).split())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_has_a_box_of_options(capsys, monkeypatch, method):
+    shown = help_of(capsys, monkeypatch, "discover", "--method", method)
+    assert f"--method {method} options" in shown
+    shared, own = shown.split(f"--method {method} options")
+    options = [f"--{field.name.replace('_', '-')}" for field in fields(load(method).Settings)]
+    assert re.findall(r"--[a-z0-9-]+(?= N\b| \{| F|,)", own) == options
+    assert ("--epochs N" in shared) == load(method).NEEDS.training
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["discover"], ["--rho N", "(default: 0.05)", "--method sdas options", "(default: efficientnet_lite0)"]),
+        (["discover", "--method=simgcd"], ["newfound discover --method simgcd [-h]", "(default: 0.1)"]),
+        (["discover", "--method", "cms"], ["(default: by --preset)", "--neighbours N", "(default: 8)"]),
+        (["bench"], ["(default: dino_vitb16)", "--method sdas options"]),
+    ],
+)
+def test_defaults_are_those_of_the_method_and_the_command(capsys, monkeypatch, words, shown):
+    text = help_of(capsys, monkeypatch, *words)
+    assert [part for part in shown if part not in text] == []
+
+
+def test_methods_have_their_own_options():
+    command = parsed(["discover", "photos", "--method", "cms", "--neighbours", "5", "--rho", "0.1"])
+    assert command.settings == Settings(method=cms.Settings(neighbours=5), rho=0.1)
+    assert parsed(["discover", "photos", "--method", "cms"]).settings == Settings(method="cms")
+    assert parsed(["bench", "cub", "--root", "CUB"]).settings == Settings(backbone="dino_vitb16")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--method", "simgcd", "--beta", "0.5"], "--beta"),
+        (["--method", "gcd", "--start", "random"], "--start"),
+        *((["--method", "kmeans", f"--{name.replace('_', '-')}", "1"], name.replace("_", "-")) for name in OF_TRAINING),
+    ],
+)
+def test_what_means_nothing_to_the_method_is_refused(capsys, words, option):
+    with pytest.raises(SystemExit, match="2"):
+        parsed(["discover", "photos", *words])
+    said = capsys.readouterr().err
+    assert "Unrecognized options" in said
+    assert option in said
+    assert f"newfound discover --method {words[1]} --help" in " ".join(said.split())
 
 
 SEVERAL_RUNS = {"bench": ["bench", "folder"], "study": ["study", "rho", "--dataset", "folder"]}
@@ -108,10 +172,12 @@ def test_seeds_that_are_refused(runs, name, words, message):
         folder=paths,
         settings=st.builds(
             Settings,
-            classes=st.integers(0, 99),
-            method=st.sampled_from(["sdas", "gcd"]),
+            classes=st.none() | st.integers(2, 99),
+            method=st.sampled_from(["sdas", "gcd"])
+            | st.builds(cms.Settings, neighbours=st.integers(1, 7), temperature=st.none() | st.floats(0, 1))
+            | st.builds(sdas.Settings, stage1=paths, oracle_clean_anchors=st.booleans()),
             weights=st.none() | paths,
-            beta=st.none() | st.floats(0, 1),
+            rho=st.none() | st.floats(0, 1),
             compile=st.booleans(),
         ),
         out=st.none() | paths,

@@ -93,12 +93,12 @@ class Find:
 
 BOXES = {
     "settings": Box(Shared, defaults={"learning_rate": 0.05, "momentum": 0.5}, hidden=["stage1"]),
-    "own": Box(Own, title="--method cms"),
+    "own": Box(Own, "--method cms", "Contrast after a step of mean shift."),
 }
 
 
 def parsed(*words):
-    return parsed_with_boxes(Find, words, prog="newfound find", boxes=BOXES)
+    return Find(**parsed_with_boxes(Find, words, prog="newfound find", boxes=BOXES))
 
 
 def shown(capsys, monkeypatch, columns):
@@ -135,7 +135,9 @@ HELP = """
 def test_two_boxes_of_options_without_prefixes(capsys, monkeypatch):
     frames = re.compile("[│╭╮╰╯─]| -+(?= |$)")
     text = " ".join(frames.sub(" ", line) for line in shown(capsys, monkeypatch, columns=100))
-    text = text[text.index("positional") :].replace("Contrastive mean shift.", "")  # older tyros leave it out
+    text = text[text.index("positional") :].replace(
+        "Contrast after a step of mean shift.", ""
+    )  # older tyros leave it out
     assert text.split() == HELP.split()
 
 

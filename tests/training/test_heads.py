@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from newfound.training.heads import CosineClassifier, Projector, parameter_groups
+from newfound.training.heads import CosineClassifier, Projector, WideHead, parameter_groups
 
 
 def head_from(data, dtype):
@@ -84,3 +84,37 @@ def test_logits_are_cosines_whatever_the_norms():
     classifier.weight.data *= torch.tensor([[1.0], [10.0], [0.1]])
     torch.testing.assert_close(classifier(features * 7), logits)
     assert logits.abs().max() <= 1 + 1e-6
+
+
+def test_wide_head_matches_the_released_one_in_value_and_gradient(golden):
+    data = {k: torch.tensor(v) for k, v in np.load(golden / "peers" / "cms_head_00.npz", allow_pickle=False).items()}
+    hidden, bottleneck = data["weight_0"].shape[0], data["weight_2"].shape[0]
+    head = WideHead(data["features"].shape[1], data["embedding"].shape[1], hidden, bottleneck).double()
+    weights = {"directions.weight": data["last_direction"]}
+    for i in range(3):
+        weights |= {f"projector.{2 * i}.weight": data[f"weight_{i}"], f"projector.{2 * i}.bias": data[f"bias_{i}"]}
+    head.load_state_dict(weights)
+    features = data["features"].requires_grad_()
+    embedding = head(features)
+    (embedding * data["upstream"]).sum().backward()
+    np.testing.assert_allclose(embedding.detach(), data["embedding"], atol=1e-10, rtol=0)  # double precision throughout
+    for ours, theirs in [
+        (features.grad, "grad_features"),
+        (head.directions.weight.grad, "grad_last_direction"),
+        (head.projector[0].weight.grad, "grad_weight_0"),
+    ]:
+        np.testing.assert_allclose(ours, data[theirs], atol=1e-9, rtol=0)
+
+
+def test_wide_head_starts_as_the_projector_and_the_classifier_do():
+    torch.manual_seed(0)
+    head = WideHead(64, 96)
+    assert [tuple(p.shape) for p in head.parameters() if p.ndim > 1] == [
+        (2048, 64),
+        (2048, 2048),
+        (256, 2048),
+        (96, 256),
+    ]
+    assert head.projector[2].weight.std().item() == pytest.approx(0.02, rel=0.01)
+    assert not any(layer.bias.any() for layer in head.projector if hasattr(layer, "bias"))
+    assert head.directions.weight.abs().max().item() == pytest.approx(256**-0.5, rel=0.01)

@@ -18,7 +18,7 @@ import docstring_parser
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-from newfound.errors import UserError
+from newfound.errors import SettingError, UserError
 
 T = TypeVar("T")
 
@@ -115,34 +115,37 @@ def chosen_method(words: Sequence[str], default: str, names: Collection[str]) ->
 
 TYPED = (int, float, str, bool, Path, NoneType)  # and Literal: other parts of a union cannot be typed
 FOLDERS = ("stage1",)  # settings that are folders, beside those called *_dir; other paths are files
+MUST = "{name} must be {what}; found {value}"
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Box(NamedTuple):
-    """A plain dataclass to show as a box of options: under "``title`` options", or with the command's own options.
-
-    The rest is as in `option_box`.
-    """
+    """A plain dataclass to show as a box of options: "``title`` options" and what they are ``about``, or, without a
+    title, together with the command's own options. The rest is as in `option_box`."""
 
     settings: type
     title: str = ""
+    about: str = ""
     defaults: Mapping[str, object] = NOTHING
     hidden: Collection[str] = ()
 
 
-def parsed_with_boxes(command: type[T], words: Sequence[str], *, prog: str, boxes: Mapping[str, Box]) -> T:
-    """Parse a command some of whose fields, those in ``boxes``, are plain dataclasses. Their options have no prefix."""
+def parsed_with_boxes(command: type, words: Sequence[str], *, prog: str, boxes: Mapping[str, Box]) -> dict[str, Any]:
+    """The values of a command's fields, by name, with those of ``boxes`` in place of its own or in addition.
+
+    The options of boxes have no prefix: ``--beta``, not ``--settings.beta``.
+    """
     hints = get_type_hints(command, include_extras=True)
-    kinds = {own.name: _boxed(boxes[own.name]) if own.name in boxes else hints[own.name] for own in _fields(command)}
-    parts = [(own.name, kinds[own.name], field() if own.name in boxes else _default(own)) for own in _fields(command)]
-    kind = make_dataclass(command.__name__, parts, kw_only=True)
+    parts = [(own.name, hints[own.name], _default(own)) for own in fields(command) if own.name not in boxes]
+    kinds = [(name, _boxed(box), field()) for name, box in boxes.items()]
+    kind = make_dataclass(command.__name__, [*parts, *kinds], kw_only=True)
     parsed = vars(tyro.cli(kind, prog=prog, description=description(command), args=words))
-    return command(**{**parsed, **{name: from_box(box.settings, parsed[name]) for name, box in boxes.items()}})
+    return {**parsed, **{name: from_box(box.settings, parsed[name]) for name, box in boxes.items()}}
 
 
 def _boxed(box: Box) -> Any:
     kind = option_box(box.settings, defaults=box.defaults, hidden=box.hidden)
-    return Annotated[kind, tyro.conf.arg(name=box.title), tyro.conf.OmitArgPrefixes]
+    return Annotated[kind, tyro.conf.arg(name=box.title, help=box.about), tyro.conf.OmitArgPrefixes]
 
 
 def option_box(cls: type, *, defaults: Mapping[str, object] = NOTHING, hidden: Collection[str] = ()) -> type:
@@ -153,7 +156,7 @@ def option_box(cls: type, *, defaults: Mapping[str, object] = NOTHING, hidden: C
     """
     hints, texts = get_type_hints(cls), help_texts(cls)
     parts: list[tuple[str, Any, Any]] = []
-    for own in _fields(cls):
+    for own in fields(cls):
         if own.name in hidden:
             continue
         name, value = own.name, defaults.get(own.name)
@@ -223,19 +226,15 @@ def _number(name: str, kind: type[int] | type[float], word: str) -> float:
         return kind(word)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise UserError(f"--{name.replace('_', '-')} must be {what}; found {word}") from None
+        raise SettingError(name, word, what, MUST) from None
 
 
 def _class_count(word: str) -> int | None:
     if word == "auto":
         return None
     if not word.isdecimal() or int(word) < 2:
-        raise UserError(f"--classes must be a whole number, at least 2, or auto; found {word}")
+        raise SettingError("classes", word, "a whole number, at least 2, or auto", MUST)
     return int(word)
-
-
-def _fields(cls: type) -> tuple[Field[Any], ...]:
-    return fields(cls)
 
 
 def _default(own: Field[Any]) -> Any:

@@ -13,7 +13,7 @@ from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, 
 from newfound.backbones.vit import VIT_SPECS, load_vit
 from newfound.backbones.weights import fingerprint
 from newfound.errors import UserError
-from newfound.settings import check_image_size
+from newfound.settings import VIT_BLOCKS, check_image_size
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
@@ -36,15 +36,15 @@ class Backbone:
 
 
 def load_backbone(
-    name: str, *, image_size: int | None = None, weights: Path | None = None, grad_from_block: int = 11
+    name: str, *, image_size: int | None = None, weights: Path | None = None, grad_from_block: int | None = None
 ) -> Backbone:
-    """A backbone by name, with its published weights or those of a local file."""
+    """A backbone by name, with its published weights or those of a local file; of a ViT the last block is trained."""
     image_size = 224 if image_size is None else image_size
     check_image_size(image_size)
     if name == "efficientnet_lite0":
         return _efficientnet(image_size, weights)
     if name in VIT_SPECS:
-        return _vit(name, image_size, weights, grad_from_block)
+        return _vit(name, image_size, weights, VIT_BLOCKS - 1 if grad_from_block is None else grad_from_block)
     raise UserError(f"unknown backbone {name!r}; there are: {', '.join(BACKBONES)}")
 
 

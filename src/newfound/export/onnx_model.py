@@ -120,7 +120,9 @@ class Graph(nn.Module):
         if len(usual) > DISTANCES:
             usual = usual[torch.linspace(0, len(usual) - 1, DISTANCES, dtype=torch.float64).round().long()]
         self.trunk = ViTTokens(backbone) if isinstance(backbone.trunk, ViTTrunk) else backbone.trunk
-        self.tail, self.classifier, self.temperature = model.tail, model.classifier, model.temperature
+        self.predictor = model.predictor
+        self.parts = nn.ModuleList(part for part in (self.predictor.tail, self.predictor.head) if part is not None)
+        self.classifier = self.predictor.classifier
         constants = {
             "mean": torch.tensor(backbone.pixel_mean), "std": torch.tensor(backbone.pixel_std), "merging": merging,
             "references": model.references, "usual": usual,
@@ -137,8 +139,8 @@ class Graph(nn.Module):
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """B×S×S×3 uint8 to the `OUTPUTS`."""
         images = ((pixels.float() - self.mean) / self.std).permute(0, 3, 1, 2)
-        features = self.tail(self.trunk(images))
-        probabilities = (self.classifier(features) / self.temperature).softmax(dim=1) @ self.merging
+        features = self.predictor.features(self.trunk(images))
+        probabilities = self.predictor.probabilities(features) @ self.merging
         unit = F.normalize(features, dim=1)
         distances = 1 - (unit @ self.references.T).amax(dim=1)
         return probabilities, (self.usual >= distances[:, None]).float().mean(dim=1), unit

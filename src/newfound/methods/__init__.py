@@ -1,1 +1,108 @@
-"""One file per method: what is learnt from a batch, and how it predicts."""
+"""One file per method: what is learnt from a batch, what happens between epochs, how it predicts.
+
+A method is a module. `Method` says what is in it; `simgcd.py` is the shortest that trains.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from newfound.errors import SettingError, UserError
+from newfound.settings import DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
+from newfound.settings.device import resolve_device
+from newfound.settings.presets import preset_for
+
+if TYPE_CHECKING:
+    from newfound.training.loop import Trained
+    from newfound.training.task import Task
+
+METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks of the rest."""
+
+    training: bool = True  # False: it works on the frozen features
+    strong_view: bool = False  # the first of the two views is strongly augmented
+    first_training: str | None = None  # the method that its first training is one of
+    pixels: bool = False
+    prompts: bool = False  # in the trunk
+
+
+class Method(Protocol):
+    """What a module in this folder holds."""
+
+    NAME: str
+    ABOUT: str  # one line
+    SOURCE: str  # paper, repository and its licence, what differs here
+    Settings: type[Any]  # frozen dataclass; the docstrings of its fields are the help texts
+    DEFAULTS: Mapping[str, object]  # shared settings where its paper differs from SimGCD's
+    PRESETS: Mapping[str, Mapping[str, object]]  # by kind of data or data set: own and shared settings
+    NEEDS: Needs
+
+    @staticmethod
+    def decided(s: Any, facts: DataFacts, t: Training) -> Any:
+        """Its settings with nothing left open; raises if they make no sense."""
+
+    @staticmethod
+    def trainings(s: Any, facts: DataFacts) -> int:
+        """How many follow each other."""
+
+    @staticmethod
+    def fit(task: Task, s: Any) -> Trained:
+        """All of it."""
+
+
+def load(name: str) -> Method:
+    """A method by its name."""
+    if name not in METHODS:
+        raise UserError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")
+    return cast(Method, import_module(f"newfound.methods.{name}"))
+
+
+def method_of(settings: Settings) -> Method:
+    """The module of the method that was chosen, by name or by its own settings."""
+    if isinstance(settings.method, str):
+        return load(settings.method)
+    return cast(Method, sys.modules[type(settings.method).__module__])
+
+
+def own_settings(settings: Settings) -> Any:
+    """The method's own settings, at their defaults where only its name was given."""
+    return method_of(settings).Settings() if isinstance(settings.method, str) else settings.method
+
+
+def decide(settings: Settings, facts: DataFacts) -> Settings:
+    """Settings of a run with nothing left open: the user's, else the preset's, else the method's, else the rule's."""
+    method, device = method_of(settings), resolve_device(settings.device)
+    facts = replace(facts, preset=settings.preset or preset_for(facts.images, facts.classes))
+    values = {**method.DEFAULTS, **method.PRESETS.get(facts.preset, {})}
+    settings = decided_shared(
+        replace(settings, classes=facts.classes), facts, trains=method.NEEDS.training, values=values, device=device
+    )
+    own = method.decided(own_settings(settings), facts, Training.of(settings))
+    return replace(settings, method=cast(MethodSettings, own))
+
+
+def is_oracle(settings: Settings) -> bool:
+    """Does the run use the truth, for analysis?"""
+    return bool(getattr(settings.method, "oracle_clean_anchors", False))
+
+
+def with_own(settings: Settings, values: Mapping[str, object]) -> Settings:
+    """The same with other values of shared settings or of the method's own, by name."""
+    values = dict(values)
+    if "method" in values:
+        settings = replace(settings, method=cast(Any, values.pop("method")))
+    own = own_settings(settings)
+    of_method = {name: value for name, value in values.items() if name in own.__dataclass_fields__}
+    shared = {name: value for name, value in values.items() if name not in of_method}
+    for name in shared:
+        if name not in Settings.__dataclass_fields__:
+            raise SettingError(name, values[name], f"is not a setting of {method_name(settings)}")
+    return replace(settings, method=replace(own, **of_method), **cast(Any, shared))

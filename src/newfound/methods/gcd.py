@@ -1,104 +1,133 @@
-"""GCD (Vaze et al.): features learnt by contrast, supervised and not; classes found on them by semi-supervised k-means.
+"""GCD: features learnt by contrast, supervised and not; classes found on them by semi-supervised k-means.
 
-The projector is SimGCD's, 256 wide; the released code of GCD contrasts the 65,536 outputs of DINO's head. Clusters are
-followed from epoch to epoch, for the log. The answer is the best of ten fresh starts on the last epoch's features.
+The clusters are followed from epoch to epoch, for the log. The answer is the best of ten fresh starts on the features
+of the last epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
-from torch import Tensor, nn
+from torch import Tensor
 
-from newfound.distributed import from_first, whole_batch
-from newfound.errors import UserError
+from newfound.errors import SettingError, UserError, require
 from newfound.losses import contrastive_losses
+from newfound.methods import Needs
 from newfound.semi_kmeans import semi_kmeans
+from newfound.settings import DataFacts, Training
 from newfound.training.heads import NearestCentre
-from newfound.training.loop import Job, Trained, predict, train
+from newfound.training.learner import Batch, Learner, Memory, Predictor, Step
+from newfound.training.loop import Trained, train
+from newfound.training.task import Task
 
-if TYPE_CHECKING:
-    from newfound.methods.simgcd import SimGCD
-    from newfound.settings import Settings
+NAME = "gcd"
+ABOUT = "features learnt by contrast, then semi-supervised k-means; one training."
+SOURCE = """\
+Vaze, Han, Vedaldi, Zisserman: Generalized Category Discovery, CVPR 2022; github sgvaze/generalized-category-discovery
+(MIT). Losses and k-means equal the released code; the projector is SimGCD's, 256 wide, where the released code
+contrasts the 65,536 outputs of DINO's head."""
+DEFAULTS: Mapping[str, object] = {}
+PRESETS: Mapping[str, Mapping[str, object]] = {}
+NEEDS = Needs()
 
 STARTS = 10
 ITERATIONS_BETWEEN_EPOCHS = 20
 
 
-def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
+@dataclass(frozen=True)
+class Settings:
+    """Of GCD."""
+
+    supervised_weight: float = 0.35
+    """Weight of the contrast between labelled images (the paper's lambda); the contrast between views gets the rest."""
+    info_nce_temperature: float = 1.0
+    """Of the contrast between views."""
+    sup_con_temperature: float = 0.07
+    """Of the contrast between labelled images."""
+    temperature: float = 0.1
+    """How sharply distances from the centres become probabilities."""
+
+
+def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
+    require("supervised_weight", s.supervised_weight, 0 <= s.supervised_weight <= 1, "between 0 and 1")
+    for name in ("info_nce_temperature", "sup_con_temperature", "temperature"):
+        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
+    check_new_classes(facts)
+    return s
+
+
+def check_new_classes(facts: DataFacts) -> None:
+    """Semi-supervised k-means draws each new class from an unlabelled image."""
+    new, unlabelled = facts.classes - facts.labelled_classes, facts.images - facts.labelled
+    if new > unlabelled:
+        raise SettingError(
+            "classes", facts.classes,
+            f"is too many: {new} of them are new, each has to begin at an unlabelled one, and there are only "
+            f"{unlabelled} unlabelled {facts.noun}",
+        )  # fmt: skip
+
+
+def trainings(s: Settings, facts: DataFacts) -> int:
+    return 1
+
+
+def fit(task: Task, s: Settings) -> Trained:
     """One training, then the classes."""
-    started = new_model()
-    model = GCD(started.tail, started.projector, torch.zeros_like(started.classifier.weight), job.settings)
-    model.to(job.settings.device)
-    if not job.run.has_stage1():  # a checkpoint has its own
-        _group(job, model, starts=1)
-
-    def follow() -> None:
-        _group(
-            job, model, initial_centres=model.classifier.weight.cpu().numpy(), max_iterations=ITERATIONS_BETWEEN_EPOCHS
-        )
-
-    with job.progress([1]) as progress:
-        trained = train(job, model, progress, after_epoch=follow)
-    with job.screen.track("semi-supervised k-means, starts", STARTS) as tracker:
-        _group(job, model, starts=STARTS, on_start=tracker.update)
-        tracker.update(STARTS)  # there is only one start where nothing is left to chance
-    return replace(trained, prediction=predict(model, job.source, job.settings.batch_size))
+    return train(task, GCD(task, s))
 
 
-def _group(job: Job, model: GCD, **how: Any) -> None:
-    """Move the centres to clusters of the features as they are now."""
-    features = predict(model, job.source, job.settings.batch_size).features
-    if not bool(features.isfinite().all()):
-        return  # training went astray, and its loop says so
-
-    def centres() -> NDArray[np.float64]:
-        rows, s = normalize(features.numpy()), job.settings
-        try:
-            return semi_kmeans(rows, job.labels, s.classes, seed=s.seed, **how).centres
-        except ValueError as error:
-            raise UserError(f"--method gcd cannot group these images: {error}") from error
-
-    with torch.no_grad():
-        model.classifier.weight.copy_(torch.from_numpy(from_first(centres)))
-
-
-class GCD(nn.Module):
+class GCD(Learner):
     """Tail of the backbone and projector, which are trained; centres of clusters, which are not."""
 
-    def __init__(self, tail: nn.Module, projector: nn.Module, centres: Tensor, settings: Settings) -> None:
+    def __init__(self, task: Task, s: Settings, *, starts: int = STARTS) -> None:
         super().__init__()
-        self.settings = settings
-        self.tail = tail
-        self.projector = projector
-        self.classifier = NearestCentre(centres)
+        self.s, self.task, self.starts = s, task, starts
+        with task.drawn():
+            self.tail = task.new_tail()
+            self.projector = task.new_projector()
 
-    def losses(self, tokens: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        """What is learnt from one batch: two views of this process's share of B images, labels B, -1 for unlabelled."""
-        s = self.settings
-        half = getattr(torch, s.precision)
-        with torch.autocast(tokens.device.type, half, enabled=s.precision != "float32"):
-            projections = self.projector(self.tail(tokens))
-        return contrastive_losses(
-            whole_batch(projections.float(), len(labels)),
-            labels,
-            supervised_weight=s.supervised_weight,
-            info_nce_temperature=s.info_nce_temperature,
-            sup_con_temperature=s.sup_con_temperature,
+    def losses(self, batch: Batch) -> Step:
+        with batch.autocast():
+            projections = self.projector(self.tail(batch.tokens))
+        parts = contrastive_losses(
+            batch.everyone(projections.float()),
+            batch.labels,
+            supervised_weight=self.s.supervised_weight,
+            info_nce_temperature=self.s.info_nce_temperature,
+            sup_con_temperature=self.s.sup_con_temperature,
         )
+        return Step(parts)
 
-    def schedule(self, epoch: int) -> dict[str, float]:
-        """Nothing changes with the epoch but the learning rate."""
-        return {}
+    def after_epoch(self, epoch: int, features: Tensor) -> Mapping[str, Tensor]:
+        if epoch == self.task.training.epochs - 1:
+            return {"centres": best_centres(self.task, features, self.starts)}
+        return {"centres": followed_centres(self.task, features, self.memory)}
 
-    @torch.inference_mode()
-    def predict(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Features B×d and class probabilities B×K."""
-        features = self.tail(tokens)
-        return features, (self.classifier(features) / self.settings.student_temperature).softmax(dim=1)
+    def predictor(self) -> Predictor:
+        return Predictor(self.tail, NearestCentre(self.memory["centres"]), self.s.temperature)
+
+
+def best_centres(task: Task, features: Tensor, starts: int) -> Tensor:
+    """The best of some fresh starts, K×d."""
+    return _centres(task, features, starts=starts)
+
+
+def followed_centres(task: Task, features: Tensor, memory: Memory) -> Tensor:
+    """A few iterations from where the centres in memory are, or one fresh start where there are none yet."""
+    if "centres" not in memory:
+        return _centres(task, features, starts=1)
+    before = memory["centres"].cpu().numpy()
+    return _centres(task, features, initial_centres=before, max_iterations=ITERATIONS_BETWEEN_EPOCHS)
+
+
+def _centres(task: Task, features: Tensor, **how: Any) -> Tensor:
+    try:
+        found = semi_kmeans(normalize(features.numpy()), task.labels, task.classes, seed=task.seed, **how)
+    except ValueError as error:
+        raise UserError(f"semi-supervised k-means cannot group them: {error}") from error
+    return torch.from_numpy(found.centres).float()

@@ -1,74 +1,70 @@
-"""Plain k-means on frozen features: the number every method has to beat, and where ours starts from."""
+"""Plain k-means on the frozen features: nothing is trained, and every method has to beat it."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import normalize
-from threadpoolctl import threadpool_limits
-from torch import Tensor, nn
 
+from newfound.errors import require
+from newfound.methods import Needs
+from newfound.settings import DataFacts, Training
 from newfound.training.heads import NearestCentre
-from newfound.training.loop import Job, Trained, predict
+from newfound.training.learner import Learner, Predictor
+from newfound.training.loop import Trained, all_features, classified
 from newfound.training.start import claimed_clusters
+from newfound.training.task import Task
 
-if TYPE_CHECKING:
-    from newfound.methods.simgcd import SimGCD
+NAME = "kmeans"
+ABOUT = "k-means on the frozen features; nothing is trained."
+SOURCE = """\
+The usual baseline: scikit-learn's k-means, best of ten starts. A cluster takes the name of the known class that most of
+its labelled images agree on."""
+DEFAULTS: Mapping[str, object] = {}
+PRESETS: Mapping[str, Mapping[str, object]] = {}
+NEEDS = Needs(training=False)
 
-MOST_STARTS, DISTANCES = 10, 200_000_000
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
-def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
-    """Nothing is trained. A cluster is called by the known class that most of its labelled images agree on."""
-    assert job.grouping is not None
-    named, others = claimed_clusters(job.grouping.clusters, job.labels, job.n_known)
-    centres = np.full((job.settings.classes, job.grouping.centres.shape[1]), FAR, dtype=np.float32)
-    for k, cluster in [*named.items(), *enumerate(others, start=job.n_known)]:
-        centres[k] = job.grouping.centres[cluster]
-    model = Clusters(new_model().tail, torch.from_numpy(centres), job.settings.student_temperature)
-    model.to(job.settings.device)
-    return Trained(model, predict(model, job.source, job.settings.batch_size), job.labels)
+@dataclass(frozen=True)
+class Settings:
+    """Of k-means."""
+
+    temperature: float = 0.1
+    """How sharply distances from the centres become probabilities."""
 
 
-class Clusters(nn.Module):
+def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
+    require("temperature", s.temperature, 0 < s.temperature < np.inf, "a number above 0")
+    return s
+
+
+def trainings(s: Settings, facts: DataFacts) -> int:
+    return 0
+
+
+def fit(task: Task, s: Settings) -> Trained:
+    """Clusters of the frozen features, named."""
+    learner = Clusters(task, s).to(task.training.device)
+    return Trained(learner.predictor(), classified(task, learner, all_features(task, learner)), task.labels)
+
+
+class Clusters(Learner):
     """Frozen features, and the nearest of the clusters' centres."""
 
-    def __init__(self, tail: nn.Module, centres: Tensor, temperature: float) -> None:
+    def __init__(self, task: Task, s: Settings) -> None:
         super().__init__()
-        self.tail = tail
-        self.classifier = NearestCentre(centres)
-        self.temperature = temperature
+        found = task.clusters()
+        named, others = claimed_clusters(found.clusters, task.labels, task.n_known)
+        centres = np.full((task.classes, found.centres.shape[1]), FAR, dtype=np.float32)
+        for k, cluster in [*named.items(), *enumerate(others, start=task.n_known)]:
+            centres[k] = found.centres[cluster]
+        with task.drawn():
+            self.tail = task.new_tail()
+        self.classifier, self.temperature = NearestCentre(torch.from_numpy(centres)), s.temperature
 
-    @torch.inference_mode()
-    def predict(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Features B×d and class probabilities B×K."""
-        features = self.tail(tokens)
-        return features, (self.classifier(features) / self.temperature).softmax(dim=1)
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """Clusters of L2-normalised features."""
-
-    clusters: NDArray[np.int64]  # N
-    centres: NDArray[np.float32]  # K×d: the nearest one is an image's cluster
-
-
-def kmeans(features: NDArray[np.float32], n_clusters: int, seed: int) -> Grouping:
-    """The best of ten starts (fewer on very large data); features N×d of any length."""
-    starts = int(np.clip(DISTANCES // (len(features) * n_clusters), 1, MOST_STARTS))
-    machine = KMeans(n_clusters, n_init=starts, random_state=seed)
-    # One thread: with several, the order of their partial sums, and with it the last bits, is left to chance.
-    with threadpool_limits(1, user_api="openmp"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters: some stay empty
-        found = machine.fit_predict(normalize(features))
-    return Grouping(np.asarray(found, dtype=np.int64), np.asarray(machine.cluster_centers_, dtype=np.float32))
+    def predictor(self) -> Predictor:
+        return Predictor(self.tail, self.classifier, self.temperature)

@@ -1,163 +1,220 @@
 """The paper's method: SimGCD with the sharpness penalty, twice; the second training has dynamic anchors (Algorithm 1).
 
 The first training finds clusters. From them the most certain images around each new class's densest point are taken as
-anchors: in a second training, of a fresh model, they stand as labelled. After ``alpha`` epochs that model chooses its
-own anchors, anew after each epoch. An anchor counts as labelled in cross-entropy, SupCon and the sampler; it stays in
-the unsupervised parts, and it is scored like any unlabelled image.
+anchors: in a second training, of a fresh model, they are treated as labelled. After ``alpha`` epochs that model chooses
+its own anchors, again after each epoch. An anchor counts as labelled in cross-entropy, SupCon and the sampler; it stays
+in the unsupervised parts, and it is scored like any unlabelled image.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
+from torch import Tensor
 
 from newfound.anchors import Anchors, calibrate, densest, most_confident, select_anchors
+from newfound.errors import SettingError, require
+from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
-from newfound.training.loop import Job, Prediction, Trained, train
+from newfound.settings import FULL_EPOCHS, DataFacts, Training, filled
+from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
+from newfound.training.loop import Trained, train
+from newfound.training.task import Task
+
+NAME = "sdas"
+ABOUT = "the paper's method: SimGCD with a sharpness penalty (LSP), then again with dynamic anchors (DAS)."
+SOURCE = """\
+Sharpness-aware Dynamic Anchor Selection for Generalized Category Discovery (no released code). SimGCD's part equals its
+released code, LSP the released SAM, the choice of anchors an independent reference; docs/method.md says where the text
+was read otherwise."""
+DEFAULTS: Mapping[str, object] = {"rho": 0.05}  # the paper: "for all stages"
+# The paper, "Implementation details": alpha and beta "for all generic datasets" and "for all fine-grained datasets",
+# among which it counts Herbarium 19. The rest is SimGCD's.
+GENERIC: Mapping[str, object] = {"alpha": 1, "beta": 0.8}
+FINE_GRAINED: Mapping[str, object] = {"alpha": 10, "beta": 0.5}
+PRESETS: Mapping[str, Mapping[str, object]] = {
+    "generic": GENERIC,
+    "fine-grained": FINE_GRAINED,
+    **{name: {**GENERIC, **simgcd.PRESETS[name]} for name in ("cifar10", "cifar100", "imagenet100")},
+    **{name: {**FINE_GRAINED, **simgcd.PRESETS[name]} for name in ("cub", "cars", "aircraft", "herbarium")},
+}
+NEEDS = Needs(first_training="simgcd")
 
 
-def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
+@dataclass(frozen=True)
+class Settings(simgcd.Settings):
+    """Of the paper's method: SimGCD's, and those of the anchors."""
+
+    strategy: Literal["dynamic", "fixed", "without-pretrain"] = "dynamic"
+    """When anchors are chosen. dynamic: after each epoch (DAS). fixed: once, after the first training.
+    without-pretrain: one training only, with anchors once --warmup-epochs are over."""
+    selection: Literal["das", "max-prob", "max-density"] = "das"
+    """Which images become anchors. das: the most certain ones around the densest point of each new class. max-prob: the
+    most certain ones. max-density: the densest ones."""
+    alpha: int | None = None
+    """Epochs of the second training that keep the anchors of the first one. Default: by --preset, shortened in
+    proportion below 200 epochs."""
+    beta: float | None = None
+    """Share of a new class around its densest point that may become anchors. Default: by --preset."""
+    k: float = 0.5
+    """Neighbours that make up density, as a share of the class."""
+    anchors_per_class: float | None = None
+    """How many anchors a new class should have at first (the paper's eta). Default: as many as a known class has
+    labelled images on average; with nothing labelled, half of an average class."""
+    oracle_clean_anchors: bool = False
+    """For analysis only: drop anchors that --truth says are wrong. It is no result, and everything written says so."""
+    stage1: Path | None = None
+    """Take the first training from this run, on the same images with the same backbone and number of classes."""
+
+
+def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
+    preset = PRESETS[facts.preset]
+    alpha = float(str(preset["alpha"])) * min(1, t.epochs / FULL_EPOCHS)
+    each = facts.labelled_per_class or facts.images / (2 * max(facts.classes, 1))
+    published = {**simgcd.rules(facts, t), **preset, "alpha": max(1, round(alpha)), "anchors_per_class": max(1.0, each)}
+    s = simgcd.checked(filled(s, published))
+    _check(s, t)
+    return s
+
+
+def _check(s: Settings, t: Training) -> None:
+    for name in ("anchors_per_class", "alpha"):
+        require(name, getattr(s, name), 1 <= getattr(s, name) < math.inf, "at least 1")
+    for name in ("beta", "k"):
+        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
+    one_training = s.strategy == "without-pretrain"
+    if s.stage1 is not None and one_training:
+        raise SettingError("stage1", s.stage1, "needs a strategy of two trainings: this run has only one")
+    if one_training and (s.warmup_epochs or 0) >= t.epochs:
+        why = f"leaves no epoch with anchors to the strategy without-pretrain: there are only {t.epochs} epochs"
+        raise SettingError("warmup_epochs", s.warmup_epochs, why)
+
+
+def trainings(s: Settings, facts: DataFacts) -> int:
+    nothing_new = facts.classes == facts.labelled_classes or facts.labelled == facts.images
+    return 1 if s.strategy == "without-pretrain" or nothing_new else 2
+
+
+def fit(task: Task, s: Settings) -> Trained:
     """Both trainings, or what the settings leave of them; the last one."""
-    s = job.settings
-    if s.classes == job.n_known or (job.labels >= 0).all():
-        why = "no new class to find" if s.classes == job.n_known else "no unlabelled image"
-        job.screen.say(f"there is {why}: one training, without anchors")
-        with job.progress([1]) as progress:
-            return train(job, new_model(), progress)
+    if task.classes == task.n_known or (task.labels >= 0).all():
+        why = "no new class to find" if task.classes == task.n_known else "no unlabelled image"
+        task.screen.say(f"there is {why}: one training, without anchors")
+        return train(task, SimGCD(task, s))
     if s.strategy == "without-pretrain":
-        with job.progress([1]) as progress:
-            return train(job, new_model(), progress, anchoring=DynamicAnchors(job, None, stage=1))
-    assert s.alpha is not None  # resolved settings have them
-    assert s.epochs is not None
-    if s.strategy == "dynamic" and s.alpha >= s.epochs:
-        job.screen.say(f"the first anchors stay for all {s.epochs} epochs: alpha is {s.alpha}")
-    with job.progress([1, 2] if s.stage1 is None else [2]) as progress:
-        first = train(job, new_model(), progress)
-        anchoring = DynamicAnchors(job, first.prediction, stage=2)
-        return train(job, new_model(), progress, stage=2, anchoring=anchoring)
+        return train(task, Anchored(task, s, None))
+    assert s.alpha is not None  # decided settings have it
+    if s.strategy == "dynamic" and s.alpha >= task.training.epochs:
+        task.screen.say(f"the first anchors stay for all {task.training.epochs} epochs: alpha is {s.alpha}")
+    first = train(task, SimGCD(task, s))
+    return train(task, Anchored(task, s, first.prediction), stage=2)
 
 
-class DynamicAnchors:
-    """The labels of each epoch: those given, and the anchors chosen from what a model said before.
+class Anchored(Learner):
+    """SimGCD that begins each epoch with anchors, chosen from a prediction before it.
 
-    ``initial`` is what the first training said, None where there was none.
+    ``initial`` is the prediction of the first training, None where there was none. Memory has ``calibration``: omega
+    and gamma, found once; from then on eta follows the model.
     """
 
-    def __init__(self, job: Job, initial: Prediction | None, stage: int) -> None:
-        self._job, self._initial, self._stage = job, initial, stage
-        self._unlabelled = np.flatnonzero(job.labels < 0)
-        self._calibration: tuple[float, float] | None = None  # omega, gamma
-        self._initial_anchors: Anchors | None = None
-        self._warned: set[str] = set()
+    def __init__(self, task: Task, s: Settings, initial: Prediction | None) -> None:
+        super().__init__()
+        self.student = SimGCD(task, s)
+        self.s, self.task, self.initial = s, task, initial
+        self.unlabelled = np.flatnonzero(task.labels < 0)
 
-    def __call__(self, epoch: int, said: Prediction | None, before: NDArray[np.int64]) -> NDArray[np.int64]:
-        s = self._job.settings
-        assert s.alpha is not None  # resolved settings have it
+    def begin(self, task: Task) -> None:
+        self.student.begin(task)
+
+    def losses(self, batch: Batch) -> Step:
+        return self.student.losses(batch)
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        return self.student.encode(tokens)
+
+    def predictor(self) -> Predictor:
+        return self.student.predictor()
+
+    def schedule(self, epoch: int) -> dict[str, float]:
+        return self.student.schedule(epoch)
+
+    def between_epochs(self, epoch: int, prediction: Prediction | None) -> Between:
+        s = self.s
+        assert s.alpha is not None  # decided settings have them
         assert s.warmup_epochs is not None
-        if self._initial is not None and (s.strategy == "fixed" or epoch < s.alpha):
-            self._initial_anchors = self._initial_anchors or self._choose(self._initial)
-            anchors, said = self._initial_anchors, self._initial
-        elif said is None or (self._initial is None and epoch < s.warmup_epochs):
-            return self._job.labels
-        else:
-            anchors = self._choose(said)
-        self._warn(anchors, said)
-        anchors, judgement = self._judge(anchors, said)
-        self._job.run.save_anchors({**self._describe(anchors, epoch, before), **judgement})
-        labels = self._job.labels.copy()
+        if self.initial is not None and (s.strategy == "fixed" or epoch < s.alpha):
+            prediction = self.initial
+        elif prediction is None or (self.initial is None and epoch < s.warmup_epochs):
+            return Between()
+        calibration = self._calibration(prediction)
+        anchors = self._choose(prediction, calibration)
+        self._warn(anchors, prediction)
+        labels = self.task.labels.copy()
         labels[anchors.index] = anchors.label
-        return labels
+        on_new = "calibration" in self.memory or self._n_new(self._calibrated_on(prediction)) > 0
+        if s.selection != "das" or not on_new:  # nothing to remember: it was calibrated on no new class
+            return Between(labels, prediction, _facts(anchors, None))
+        memory = {"calibration": torch.tensor(calibration, dtype=torch.float64)}
+        return Between(labels, prediction, _facts(anchors, calibration), memory)
 
-    def _choose(self, said: Prediction) -> Anchors:
+    def _choose(self, prediction: Prediction, calibration: tuple[float, float]) -> Anchors:
         """Among the unlabelled images; ``index`` of the answer counts all images."""
-        s, n_known = self._job.settings, self._job.n_known
-        assert s.beta is not None  # resolved settings have it
+        s, n_known = self.s, self.task.n_known
+        assert s.beta is not None  # decided settings have them
         assert s.anchors_per_class is not None
-        probabilities, count = self._probabilities(said), max(1, round(s.anchors_per_class))
-        features = normalize(said.features.numpy()[self._unlabelled])
+        probabilities, count = self._probabilities(prediction), max(1, round(s.anchors_per_class))
+        features = normalize(prediction.features.numpy()[self.unlabelled])
         if s.selection == "max-prob":
             found = most_confident(probabilities, n_known, count=count)
         elif s.selection == "max-density":
             found = densest(probabilities, features, n_known, count=count, k=s.k)
         else:
-            omega, gamma = self._calibrated(said)
+            omega, gamma = calibration
             found = select_anchors(probabilities, features, n_known, omega=omega, gamma=gamma, beta=s.beta, k=s.k)
-        return Anchors(self._unlabelled[found.index], found.label, found.eta, found.threshold)
+        return Anchors(self.unlabelled[found.index], found.label, found.eta, found.threshold)
 
-    def _calibrated(self, said: Prediction) -> tuple[float, float]:
-        """Omega and gamma, found once; from then on eta follows the model.
+    def _calibration(self, prediction: Prediction) -> tuple[float, float]:
+        """Omega and gamma: those found before, or those of now."""
+        if "calibration" in self.memory:
+            omega, gamma = self.memory["calibration"].tolist()
+            return omega, gamma
+        assert self.s.anchors_per_class is not None  # decided settings have it
+        basis = self._probabilities(self._calibrated_on(prediction))
+        return calibrate(basis, self.task.n_known, self.s.anchors_per_class)
 
-        On what the first training said. Without one, or if it put nothing into new classes, on the first output that
-        does: anchors.jsonl remembers it for a run that was stopped.
-        """
-        if self._calibration is not None:
-            return self._calibration
-        if self._initial is not None and self._n_new(self._initial):
-            said = self._initial
-        else:
-            for line in self._job.run.anchors():
-                if line["omega"] is not None:
-                    self._calibration = line["omega"], line["gamma"]
-                    return self._calibration
-        assert self._job.settings.anchors_per_class is not None
-        found = calibrate(self._probabilities(said), self._job.n_known, self._job.settings.anchors_per_class)
-        if self._n_new(said):
-            self._calibration = found
-        return found
+    def _calibrated_on(self, prediction: Prediction) -> Prediction:
+        """The prediction of the first training; without one, or if it put nothing into new classes, the one at hand."""
+        return self.initial if self.initial is not None and self._n_new(self.initial) else prediction
 
-    def _probabilities(self, said: Prediction) -> NDArray[np.floating]:
-        return said.probabilities.numpy()[self._unlabelled]
+    def _probabilities(self, prediction: Prediction) -> NDArray[np.floating]:
+        return prediction.probabilities.numpy()[self.unlabelled]
 
-    def _n_new(self, said: Prediction) -> int:
+    def _n_new(self, prediction: Prediction) -> int:
         """How many unlabelled images are put into new classes."""
-        return int((self._probabilities(said).argmax(axis=1) >= self._job.n_known).sum())
+        return int((self._probabilities(prediction).argmax(axis=1) >= self.task.n_known).sum())
 
-    def _judge(self, anchors: Anchors, said: Prediction) -> tuple[Anchors, dict[str, Any]]:
-        """Where a truth was given: how many are clean, for the log. Only the oracle setting acts on it."""
-        referee = self._job.referee
-        if referee is None:
-            return anchors, {}
-        clean, told = referee.clean(said.classes.numpy(), anchors.index, anchors.label), referee.knows(anchors.index)
-        judgement: dict[str, Any] = {"clean": int(clean.sum()), "overall": int(told.sum())}
-        if not self._job.settings.oracle_clean_anchors:
-            return anchors, judgement
-        kept = clean | ~told
-        judgement["oracle"] = f"{int((~kept).sum())} anchors that are not clean were dropped"
-        return Anchors(anchors.index[kept], anchors.label[kept], anchors.eta, anchors.threshold), judgement
-
-    def _describe(self, anchors: Anchors, epoch: int, before: NDArray[np.int64]) -> dict[str, Any]:
-        """A line of anchors.jsonl."""
-        s, n_known = self._job.settings, self._job.n_known
-        omega, gamma = self._calibration or (None, None)
-        had_some, same = bool((before[self._unlabelled] >= 0).any()), before[anchors.index] == anchors.label
-        return {
-            "stage": self._stage,
-            "epoch": epoch + 1,
-            "anchors": len(anchors.index),
-            "per_class": np.bincount(anchors.label - n_known, minlength=s.classes - n_known).tolist(),
-            "eta": anchors.eta,
-            "threshold": None if math.isnan(anchors.threshold) else anchors.threshold,
-            "omega": omega,
-            "gamma": gamma,
-            "overlap": float(same.mean()) if had_some and len(same) else None,
-        }
-
-    def _warn(self, anchors: Anchors, said: Prediction) -> None:
-        """Say once what a person should know."""
-        n_new = self._job.settings.classes - self._job.n_known
-        if not self._n_new(said):
-            text = "no image was put into a new class: there are no anchors until one is"
+    def _warn(self, anchors: Anchors, prediction: Prediction) -> None:
+        """What a person should know."""
+        n_new = self.task.classes - self.task.n_known
+        if not self._n_new(prediction):
+            self.task.screen.warn_once("no image was put into a new class: there are no anchors until one is")
         elif anchors.eta == 0:
-            text = "too few new classes have certain images (eta is 0): an epoch without anchors"
+            self.task.screen.warn_once("too few new classes have certain images (eta is 0): an epoch without anchors")
         elif len(np.unique(anchors.label)) < n_new:
             text = "new classes with fewer than two images get no anchors; anchors.jsonl has the counts"
-        else:
-            return
-        if text not in self._warned:
-            self._warned.add(text)
-            self._job.screen.warn(text)
+            self.task.screen.warn_once(text)
+
+
+def _facts(anchors: Anchors, calibration: tuple[float, float] | None) -> dict[str, object]:
+    """For a line of anchors.jsonl."""
+    omega, gamma = calibration or (None, None)
+    threshold = None if math.isnan(anchors.threshold) else anchors.threshold
+    return {"eta": anchors.eta, "threshold": threshold, "omega": omega, "gamma": gamma}

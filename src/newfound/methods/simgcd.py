@@ -2,66 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from newfound.distributed import whole_batch
+from newfound.errors import require
 from newfound.losses import simgcd_losses
-from newfound.settings import Settings
-from newfound.training.heads import CosineClassifier, Projector
-from newfound.training.loop import Job, Trained, train
+from newfound.methods import Needs
+from newfound.settings import DataFacts, Training, filled
+from newfound.training.heads import CosineClassifier
+from newfound.training.learner import Batch, Learner, Predictor, Step
+from newfound.training.loop import Trained, train
 from newfound.training.schedules import teacher_temperature
+from newfound.training.start import start_at_clusters
+from newfound.training.task import Task
+
+NAME = "simgcd"
+ABOUT = "a classifier taught by labels and by its own prediction on another view; one training."
+SOURCE = """\
+Wen, Zhao, Qi: Parametric Classification for Generalized Category Discovery, ICCV 2023; github CVMI-Lab/SimGCD (MIT).
+Losses, heads and schedules equal the released code; on your own folder the classifier starts at clusters."""
+DEFAULTS: Mapping[str, object] = {}
+# The weight of the mean entropy (one script per data set) and the random start are those of the released scripts.
+PRESETS: Mapping[str, Mapping[str, object]] = {
+    "cifar10": {"entropy_weight": 1.0, "start": "random"},
+    "cifar100": {"entropy_weight": 4.0, "start": "random"},
+    "imagenet100": {"entropy_weight": 1.0, "start": "random"},
+    "cub": {"entropy_weight": 2.0, "start": "random"},
+    "cars": {"entropy_weight": 1.0, "start": "random"},
+    "aircraft": {"entropy_weight": 1.0, "start": "random"},
+    "herbarium": {"entropy_weight": 1.0, "start": "random"},
+}
+NEEDS = Needs()
+
+FULL_WARMUP_EPOCHS = 30  # as published
 
 
-def fit(job: Job, new_model: Callable[[], SimGCD]) -> Trained:
+@dataclass(frozen=True)
+class Settings:
+    """Of SimGCD; the defaults are its published values unless a line says otherwise."""
+
+    start: Literal["clusters", "random"] | None = None
+    """Where the classifier starts. clusters: means of the labelled images, and k-means centres of the frozen features
+    for the new classes. random: as published. Default: clusters, but random for the preset of a data set."""
+    entropy_weight: float | None = None
+    """Weight of the mean-entropy term (the paper's epsilon), which keeps classes from staying empty. Default: log10 of
+    the number of classes, at least 1, unless --preset has a published one."""
+    supervised_weight: float = 0.35
+    """Weight of the supervised parts (the paper's lambda); the others get the rest."""
+    student_temperature: float = 0.1
+    """Sharpness of the predictions: cosines are divided by it."""
+    teacher_temperature_start: float = 0.07
+    """Sharpness of the targets in the first epoch."""
+    teacher_temperature: float = 0.04
+    """Sharpness of the targets after --warmup-epochs, reached in a straight line."""
+    warmup_epochs: int | None = None
+    """Epochs until the targets are as sharp as they get. Default: 30 as published, or half of a run shorter than 60."""
+    info_nce_temperature: float = 1.0
+    """Of the contrast between views. As in the released code; the paper's text has it the other way round (0.07 here,
+    1.0 below)."""
+    sup_con_temperature: float = 0.07
+    """Of the contrast between labelled images."""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
+    preset = PRESETS.get(facts.preset, {})
+    return checked(filled(s, {**rules(facts, t), **preset}))
+
+
+def rules(facts: DataFacts, t: Training) -> dict[str, object]:
+    """Values for data of which nothing else is known."""
+    return {
+        "start": "clusters",
+        "entropy_weight": max(1.0, math.log10(max(facts.classes, 1))),
+        "warmup_epochs": max(1, min(FULL_WARMUP_EPOCHS, t.epochs // 2)),
+    }
+
+
+def checked(s: S) -> S:
+    """The same settings; raises if they make no sense."""
+    assert s.warmup_epochs is not None
+    assert s.entropy_weight is not None
+    require("warmup_epochs", s.warmup_epochs, 1 <= s.warmup_epochs < math.inf, "at least 1")
+    require("entropy_weight", s.entropy_weight, 0 <= s.entropy_weight < math.inf, "0 or more")
+    require("supervised_weight", s.supervised_weight, 0 <= s.supervised_weight <= 1, "between 0 and 1")
+    for name in ("student_temperature", "teacher_temperature", "teacher_temperature_start", "info_nce_temperature",
+                 "sup_con_temperature"):  # fmt: skip
+        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
+    return s
+
+
+def trainings(s: Settings, facts: DataFacts) -> int:
+    return 1
+
+
+def fit(task: Task, s: Settings) -> Trained:
     """One training."""
-    with job.progress([1]) as progress:
-        return train(job, new_model(), progress)
+    return train(task, SimGCD(task, s))
 
 
-class SimGCD(nn.Module):
+class SimGCD(Learner):
     """Tail of the backbone, projector, classifier; the first outputs of the classifier are the known classes."""
 
-    def __init__(self, tail: nn.Module, feature_dim: int, settings: Settings) -> None:
+    def __init__(self, task: Task, s: Settings) -> None:
         super().__init__()
-        self.settings = settings
-        self.tail = tail
-        self.projector = Projector(feature_dim)
-        self.classifier = CosineClassifier(feature_dim, settings.classes)
+        self.s = s
+        with task.drawn():
+            self.tail = task.new_tail()
+            self.projector = task.new_projector()
+            self.classifier = CosineClassifier(task.feature_dim, task.classes)
 
-    def losses(self, tokens: Tensor, labels: Tensor, epoch: int) -> dict[str, Tensor]:
-        """What is learnt from one batch: two views of this process's share of B images, labels B, -1 for unlabelled."""
-        s = self.settings
-        assert s.entropy_weight is not None  # resolved settings have it
-        half = getattr(torch, s.precision)
-        with torch.autocast(tokens.device.type, half, enabled=s.precision != "float32"):
-            features = self.tail(tokens)  # 2B×d
+    def begin(self, task: Task) -> None:
+        if self.s.start == "clusters":
+            start_at_clusters(self.classifier, task.frozen(), task.clusters().clusters, task.labels)
+
+    def outputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Projections 2B×256 and cosines 2B×K of the whole batch."""
+        with batch.autocast():
+            features = self.tail(batch.tokens)  # 2b×d
             projections = self.projector(features)
         logits = self.classifier(features.float())  # in float32 from here on: temperatures stretch small differences
-        return simgcd_losses(
-            whole_batch(projections.float(), len(labels)),
-            whole_batch(logits, len(labels)),
-            labels,
+        return batch.everyone(projections.float()), batch.everyone(logits)
+
+    def losses(self, batch: Batch) -> Step:
+        projections, logits = self.outputs(batch)
+        return Step(simgcd_losses(projections, logits, batch.labels, **self.weights(batch.epoch)))
+
+    def weights(self, epoch: int) -> dict[str, float]:
+        """Weights and temperatures of the losses, by name."""
+        s = self.s
+        assert s.entropy_weight is not None  # decided settings have it
+        return {
             **self.schedule(epoch),
-            entropy_weight=s.entropy_weight,
-            supervised_weight=s.supervised_weight,
-            student_temperature=s.student_temperature,
-            info_nce_temperature=s.info_nce_temperature,
-            sup_con_temperature=s.sup_con_temperature,
-        )
+            "entropy_weight": s.entropy_weight,
+            "supervised_weight": s.supervised_weight,
+            "student_temperature": s.student_temperature,
+            "info_nce_temperature": s.info_nce_temperature,
+            "sup_con_temperature": s.sup_con_temperature,
+        }
 
     def schedule(self, epoch: int) -> dict[str, float]:
-        """What changes with the epoch, by name."""
-        s = self.settings
-        assert s.warmup_epochs is not None  # resolved settings have it
+        s = self.s
+        assert s.warmup_epochs is not None  # decided settings have it
         now = teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
         return {"teacher_temperature": now}
 
-    @torch.inference_mode()
-    def predict(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Features B×d and class probabilities B×K."""
-        features = self.tail(tokens)
-        logits = self.classifier(features)
-        return features, (logits / self.settings.student_temperature).softmax(dim=1)
+    def predictor(self) -> Predictor:
+        return Predictor(self.tail, self.classifier, self.s.student_temperature)

@@ -58,7 +58,7 @@ def page_content(
         "unseen": list(a.unseen),
         "count": count,
         "stability": stability_of(results),
-        "anchors": results.run.anchors(),
+        "anchors": results.run.journal.pseudo_labels(),
         "settings": _settings(results),
         "versions": results.versions,
         "metrics": metrics,

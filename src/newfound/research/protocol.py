@@ -13,11 +13,12 @@ from newfound.atomic import write_atomically
 from newfound.discovery import discover_table
 from newfound.distributed import done_by_first
 from newfound.errors import UserError
+from newfound.methods import own_settings
 from newfound.research.datasets import Benchmark, load_benchmark
 from newfound.research.datasets.table import BenchmarkTable, table_of, truth_of
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
-from newfound.settings import Settings
+from newfound.settings import Settings, method_name
 from newfound.settings.presets import PRESETS
 
 PROTOCOLS = {  # prefixes in metrics.json
@@ -57,7 +58,7 @@ def bench(
         found = discover_table(table, chosen, run, referee=truth_of(benchmark), screen=screen)
         assert found.metrics is not None
         runs[seed] = found.metrics
-    report = {"dataset": benchmark.name, "settings": _told(settings), "seeds": list(seeds), **summary(runs)}
+    report = {"dataset": benchmark.name, "settings": _described(settings), "seeds": list(seeds), **summary(runs)}
     _write_report(report, out)
     return report
 
@@ -116,8 +117,10 @@ def _mean(values: Iterable[float]) -> float:
     return round(float(statistics.fmean(values)), 2)
 
 
-def _told(settings: Settings) -> dict[str, Any]:
-    return {name: str(value) for name, value in vars(settings).items() if value is not None}
+def _described(settings: Settings) -> dict[str, Any]:
+    """What was chosen, by name."""
+    values = {**vars(settings), **vars(own_settings(settings)), "method": method_name(settings)}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def markdown(report: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ import uvicorn
 
 from newfound.atomic import write_atomically
 from newfound.errors import UserError
+from newfound.methods import decide, own_settings
 from newfound.report import NAME, look_through
 from newfound.report.content import stability_of
 from newfound.report.page import read_page, render_page
@@ -23,7 +24,7 @@ from newfound.review.server import create_app
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import Results, read_results
 from newfound.screen import Screen
-from newfound.settings import Settings
+from newfound.settings import DataFacts, Settings, method_name
 from newfound.text import as_options, counted
 
 HOST = "127.0.0.1"
@@ -96,12 +97,15 @@ def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, byt
 def continue_command(results: Results) -> str:
     """What takes the decisions on: the same command, with all settings that were chosen."""
     a, chosen = results.assignment, results.settings
-    known, labelled = a.n_known + len(a.unseen), int((results.given >= 0).sum())
-    usual = Settings(chosen.classes, method=chosen.method).stripped()
-    usual = usual.resolved(min(known, chosen.classes), max(len(results), chosen.classes), labelled / max(a.n_known, 1))
-    options: dict[str, object] = {} if chosen.method == Settings.method else {"method": chosen.method}
-    for name, value in vars(chosen).items():
-        if name not in ("classes", "device", "stage1") and value != getattr(usual, name):
-            options[name] = value
+    classes, labelled = chosen.classes or len(a.class_names), int((results.given >= 0).sum())
+    known = min(a.n_known + len(a.unseen), classes)
+    facts = DataFacts(max(len(results), classes), known, labelled, min(a.n_known, classes), classes)
+    name = method_name(chosen)
+    options: dict[str, object] = {} if name == Settings.method else {"method": name}
+    usual = decide(Settings(method=name), facts)
+    for there, default in ((chosen, usual), (own_settings(chosen), usual.method)):
+        for option, value in vars(there).items():
+            if option not in ("classes", "device", "stage1", "method") and value != getattr(default, option):
+                options[option] = value
     words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path), *as_options(options)]
     return shlex.join(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from newfound.errors import UserError
+from newfound.fitting import Found
 from newfound.images import ImageTable
 from newfound.runs.folder import RunFolder
-from newfound.training.loop import Prediction
 
+ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
 
 
@@ -45,23 +48,15 @@ class Assignment:
         return [int(i) for i in members[np.argsort(-self.confidence[members], kind="stable")][:n]]
 
 
-def classes_in_use(prediction: Prediction, n_known: int) -> Tensor:
-    """The known classes, and every other that an image was put into; two at least."""
-    used = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1]) > 0
-    used[:n_known] = True
-    if used.sum() < 2:
-        used[(~used).nonzero()[0]] = True  # there is a runner-up in the table
-    return used.nonzero().flatten()
+def check_names(class_names: Sequence[str]) -> None:
+    """Raise if a known class is called as images are that belong to none."""
+    if odd := [name for name in class_names if name.casefold() == NONE_OF_THESE]:
+        raise UserError(f"a class cannot be called {odd[0]!r}: that is what images unlike any class are called")
 
 
-def assign(
-    prediction: Prediction,
-    directions: Tensor,
-    is_anchor: NDArray[np.bool_],
-    known_names: tuple[str, ...],
-    unseen: tuple[str, ...] = (),
-) -> Assignment:
-    """Take the most probable class of each image; ``directions`` are the rows of the classifier, K×d."""
+def assign(found: Found, known_names: tuple[str, ...], unseen: tuple[str, ...] = ()) -> Assignment:
+    """Take the most probable class of each image."""
+    prediction, directions = found.prediction, found.predictor.classifier.weight
     names = new_names(known_names + unseen, len(directions) - len(known_names))
     probabilities = prediction.probabilities.double().numpy()
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
@@ -75,7 +70,7 @@ def assign(
         runner_up=order[:, 1],
         runner_up_confidence=probabilities[rows, order[:, 1]],
         nearest_class=_nearest(directions),
-        is_anchor=is_anchor,
+        is_anchor=found.is_anchor,
     )
 
 

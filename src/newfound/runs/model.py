@@ -14,17 +14,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.weights import fingerprint
 from newfound.errors import UserError
 from newfound.runs.assignment import Assignment
-from newfound.runs.folder import ANEW, RunFolder, load_tensors
-from newfound.settings import LARGEST_IMAGE, Settings, resolve_device
-from newfound.training.heads import CosineClassifier, NearestCentre
-from newfound.training.loop import Trained
+from newfound.runs.folder import RunFolder
+from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors
+from newfound.settings import LARGEST_IMAGE, Settings
+from newfound.settings.device import resolve_device
+from newfound.training.heads import CLASSIFIERS, WideHead
+from newfound.training.learner import Prediction, Predictor
 
 REFERENCES = 5000  # at most: 13 MB of EfficientNet's features
 STREAM = 7  # of the random numbers: see CONTRIBUTING
@@ -36,9 +38,7 @@ class Model:
     """A trained model with everything it needs, ready for new images."""
 
     backbone: Backbone
-    tail: nn.Module
-    classifier: CosineClassifier | NearestCentre
-    temperature: float
+    predictor: Predictor
     class_names: tuple[str, ...]  # K: known ones first
     n_known: int
     references: Tensor  # R×d, length 1
@@ -51,8 +51,8 @@ class Model:
 
         Likeness is the share of labelled images that lie at least as far from all others as this one does.
         """
-        features = self.tail(tokens.to(self.references.device))
-        probabilities = (self.classifier(features) / self.temperature).softmax(dim=1)
+        features = self.predictor.features(tokens.to(self.references.device))
+        probabilities = self.predictor.probabilities(features)
         nearest = (F.normalize(features, dim=1) @ self.references.T).amax(dim=1)
         closer = np.searchsorted(self.usual_distances, (1 - nearest).cpu().numpy(), side="left")
         return probabilities.double().cpu().numpy(), 1 - closer / len(self.usual_distances)
@@ -60,19 +60,18 @@ class Model:
 
 def write_model(
     run: RunFolder,
-    trained: Trained,
-    kept: Tensor,
+    predictor: Predictor,
+    prediction: Prediction,
     backbone: Backbone,
     labels: NDArray[np.int64],
     assignment: Assignment,
     settings: Settings,
     oracle: str | None,
 ) -> None:
-    """Tail, classifier with the ``kept`` classes alone, references, and how pixels become input; embeddings.npy too."""
-    unit = F.normalize(trained.prediction.features, dim=1).half()
+    """What predicts, references, and how pixels become input; embeddings.npy too."""
+    unit = F.normalize(prediction.features, dim=1).half()
     run.write_array("embeddings.npy", unit.numpy())
-    tensors = {name: t for name, t in trained.model.state_dict().items() if not name.startswith("projector.")}
-    tensors["classifier.weight"] = tensors["classifier.weight"][kept]
+    tensors = predictor_tensors(predictor)
     tensors["references"], tensors["usual_distances"] = references_of(unit, labels, settings.seed)
     mark = {} if oracle is None else {"oracle": oracle}
     run.write_tensors("model.safetensors", tensors, {"format": "newfound model", **mark})
@@ -85,14 +84,26 @@ def write_model(
             "image_size": backbone.image_size,
             "pixel_mean": backbone.pixel_mean,
             "pixel_std": backbone.pixel_std,
-            "classifier": "nearest centre" if isinstance(trained.model.classifier, NearestCentre) else "cosine",
-            "temperature": settings.student_temperature,
+            "head": None if predictor.head is None else "wide",
+            "classifier": predictor.classifier.kind,
+            "temperature": predictor.temperature,
             "class_names": assignment.class_names,
             "known_classes": assignment.n_known,
             "fingerprint": fingerprint(tensors),
             **mark,
         },
     )
+
+
+def predictor_tensors(predictor: Predictor) -> dict[str, Tensor]:
+    """By name: those of tail, head and classifier."""
+    parts = {"tail": predictor.tail, "head": predictor.head, "classifier": predictor.classifier}
+    return {
+        f"{part}.{name}": tensor
+        for part, module in parts.items()
+        if module is not None
+        for name, tensor in module.state_dict().items()
+    }
 
 
 def references_of(features: Tensor, labels: NDArray[np.int64], seed: int) -> tuple[Tensor, Tensor]:
@@ -119,53 +130,78 @@ def references_of(features: Tensor, labels: NDArray[np.int64], seed: int) -> tup
 def load_model(run: Path | str, *, weights: Path | None = None, device: str = "auto") -> Model:
     """The model of a finished run; nothing but its two files is needed, and the backbone's weights."""
     path = Path(run)
-    told, tensors = _description(path), load_tensors(path / "model.safetensors")[0]
-    if "fingerprint" in told and told["fingerprint"] != fingerprint(tensors):  # earlier versions wrote none
+    description, tensors = _description(path), load_tensors(path / "model.safetensors")[0]
+    if "fingerprint" in description and description["fingerprint"] != fingerprint(
+        tensors
+    ):  # earlier versions wrote none
         raise UserError(
             f"{path / 'model.safetensors'} is damaged, or of another run than the model.json beside it: its numbers "
-            f"are not those that were written. {ANEW}"
+            f"are not those that were written. {WRITE_AGAIN}"
         )
     try:
-        _check_description(told)
-        return _assembled(path, told, tensors, weights, device)
+        _check_description(description)
+        return _assembled(path, description, tensors, weights, device)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path}: model.json and model.safetensors do not fit each other ({error}). {ANEW}") from error
+        raise UserError(
+            f"{path}: model.json and model.safetensors do not fit each other ({error}). {WRITE_AGAIN}"
+        ) from error
 
 
 def _assembled(
-    path: Path, told: dict[str, Any], tensors: dict[str, Tensor], weights: Path | None, device: str
+    path: Path, description: dict[str, Any], tensors: dict[str, Tensor], weights: Path | None, device: str
 ) -> Model:
     backbone = load_backbone(
-        told["backbone"], image_size=told["image_size"], weights=weights, grad_from_block=told["grad_from_block"]
+        description["backbone"],
+        image_size=description["image_size"],
+        weights=weights,
+        grad_from_block=description["grad_from_block"],
     )
-    if backbone.fingerprint != told["backbone_fingerprint"]:
+    if backbone.fingerprint != description["backbone_fingerprint"]:
         raise UserError(f"{path} was trained on other weights of {backbone.name}. Give those with --weights.")
     if "references" not in tensors:
         raise UserError(f"the model in {path} is of an earlier version of newfound. Make the run again.")
     where = torch.device(resolve_device(device))
-    tail = backbone.new_tail()
-    tail.load_state_dict({name[5:]: t for name, t in tensors.items() if name.startswith("tail.")})
-    weight = tensors["classifier.weight"]
-    if len(weight) != len(told["class_names"]):
-        raise ValueError(f"{len(weight)} classes in one, {len(told['class_names'])} in the other")
-    classifier = _classifier(told["classifier"], weight)
+    predictor = _predictor(description, tensors, backbone)
+    if len(predictor.classifier.weight) != len(description["class_names"]):
+        raise ValueError(
+            f"{len(predictor.classifier.weight)} classes in one, {len(description['class_names'])} in the other"
+        )
+    for part in (predictor.tail, predictor.head, predictor.classifier):
+        if part is not None:
+            part.eval().to(where)
     backbone.trunk.to(where)
     return Model(
         backbone=backbone,
-        tail=tail.eval().to(where),
-        classifier=classifier.to(where),
-        temperature=float(told["temperature"]),
-        class_names=tuple(told["class_names"]),
-        n_known=int(told["known_classes"]),
+        predictor=predictor,
+        class_names=tuple(description["class_names"]),
+        n_known=int(description["known_classes"]),
         references=tensors["references"].float().to(where),
         usual_distances=tensors["usual_distances"].numpy(),
-        oracle="oracle" in told,
+        oracle="oracle" in description,
     )
 
 
-def _check_description(told: dict[str, Any]) -> None:
+def _predictor(description: dict[str, Any], tensors: dict[str, Tensor], backbone: Backbone) -> Predictor:
+    tail = backbone.new_tail()
+    tail.load_state_dict(_part("tail.", tensors))
+    kind = description["classifier"]
+    if kind not in CLASSIFIERS:
+        raise ValueError(f"there is no classifier {kind!r}")
+    classifier = CLASSIFIERS[kind].with_rows(tensors["classifier.weight"])
+    head = None
+    if description.get("head") is not None:  # earlier versions wrote none
+        head = WideHead.sized_as(_part("head.", tensors))
+        head.load_state_dict(_part("head.", tensors))
+    return Predictor(tail, classifier, float(description["temperature"]), head)
+
+
+def _part(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _check_description(description: dict[str, Any]) -> None:
     """What would not fail by itself, or not soon."""
-    names = told["class_names"]
+    names = description["class_names"]
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"class_names are {names}")
     for name, low, high in (
@@ -173,18 +209,8 @@ def _check_description(told: dict[str, Any]) -> None:
         ("image_size", 1, LARGEST_IMAGE),
         ("temperature", 1e-6, 1e6),
     ):
-        if not low <= told[name] <= high:
-            raise ValueError(f"{name} is {told[name]}")
-
-
-def _classifier(kind: str, weight: Tensor) -> CosineClassifier | NearestCentre:
-    if kind == "nearest centre":
-        return NearestCentre(weight)
-    if kind != "cosine":
-        raise ValueError(f"there is no classifier {kind!r}")
-    classifier = CosineClassifier(weight.shape[1], len(weight))
-    classifier.load_state_dict({"weight": weight})
-    return classifier
+        if not low <= description[name] <= high:
+            raise ValueError(f"{name} is {description[name]}")
 
 
 def _description(path: Path) -> dict[str, Any]:
@@ -192,9 +218,9 @@ def _description(path: Path) -> dict[str, Any]:
         if not (path / name).is_file():
             raise UserError(f"{path} has no {name}: there is no finished newfound run in it")
     try:
-        told = load_json(path / "model.json")
+        description = load_json(path / "model.json")
     except ValueError as error:
-        raise UserError(f"{path / 'model.json'} is damaged: {error}. {ANEW}") from error
-    if not isinstance(told, dict):
-        raise UserError(f"{path / 'model.json'} is not as a run writes it. {ANEW}")
-    return told
+        raise UserError(f"{path / 'model.json'} is damaged: {error}. {WRITE_AGAIN}") from error
+    if not isinstance(description, dict):
+        raise UserError(f"{path / 'model.json'} is not as a run writes it. {WRITE_AGAIN}")
+    return description

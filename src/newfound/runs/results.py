@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.runs.assignment import Assignment
-from newfound.runs.folder import ANEW, RunFolder
+from newfound.runs.config import Config, read_config
+from newfound.runs.folder import RunFolder
 from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
-from newfound.settings import Settings, read_toml
+from newfound.runs.tensor_files import WRITE_AGAIN
+from newfound.settings import Settings
 
 WITHOUT = "Delete it to go on without it."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
@@ -38,24 +40,24 @@ class Results:
         return len(self.files)
 
     @cached_property
-    def _config(self) -> tuple[Settings, dict[str, Any]]:
-        return read_toml(self.run.path / "config.toml")
+    def _config(self) -> Config:
+        return read_config(self.run.path / "config.toml")
 
     @property
     def settings(self) -> Settings:
         """What the run was made with."""
-        return self._config[0]
+        return self._config.settings
 
     @property
     def data(self) -> dict[str, Any]:
         """Of the images: folder, labels, fingerprint, counts."""
-        data: dict[str, Any] = self._config[1].get("data", {})
+        data: dict[str, Any] = self._config.sections.get("data", {})
         return data
 
     @property
     def versions(self) -> dict[str, Any]:
         """Of Python and the packages."""
-        versions: dict[str, Any] = self._config[1].get("versions", {})
+        versions: dict[str, Any] = self._config.sections.get("versions", {})
         return versions
 
     @property
@@ -72,13 +74,13 @@ class Results:
         try:
             found = self.run.read_array(path.name)
         except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}. {ANEW}") from error
+            raise UserError(f"{path} is damaged: {error}. {WRITE_AGAIN}") from error
         if found.ndim != 2 or not found.shape[1]:
-            raise UserError(f"{path} has the shape {found.shape}, not a row of numbers for each image. {ANEW}")
+            raise UserError(f"{path} has the shape {found.shape}, not a row of numbers for each image. {WRITE_AGAIN}")
         if len(found) != len(self):
-            raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images. {ANEW}")
+            raise UserError(f"{path} has {len(found):,} rows, and there are {len(self):,} images. {WRITE_AGAIN}")
         if not np.isfinite(found).all():
-            raise UserError(f"{path} has numbers that are not finite. {ANEW}")
+            raise UserError(f"{path} has numbers that are not finite. {WRITE_AGAIN}")
         return np.asarray(found, dtype=np.float32)
 
     @cached_property
@@ -112,7 +114,7 @@ def read_results(path: Path | str) -> Results:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))
     except (KeyError, TypeError, ValueError, IndexError, csv.Error) as error:
         raise UserError(
-            f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r}). {ANEW}"
+            f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r}). {WRITE_AGAIN}"
         ) from error
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,6 +29,8 @@ class CosineClassifier(nn.Module):
     Only the direction of each row of ``weight`` matters (weight normalisation with its gain fixed at 1).
     """
 
+    kind = "cosine"
+
     def __init__(self, feature_dim: int, n_classes: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_classes, feature_dim))
@@ -36,6 +40,38 @@ class CosineClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
 
+    @classmethod
+    def with_rows(cls, weight: Tensor) -> CosineClassifier:
+        """With these directions, K×d."""
+        classifier = cls(weight.shape[1], len(weight)).to(weight)
+        with torch.no_grad():
+            classifier.weight.copy_(weight)
+        return classifier
+
+
+class WideHead(nn.Module):
+    """An embedding of length 1 and any width: projector, one direction per output, L2-normalised (DINO's head).
+
+    >>> embedding = WideHead(feature_dim=8, out_dim=12, hidden_dim=16, bottleneck_dim=4)(torch.randn(5, 8))
+    >>> tuple(embedding.shape), bool(torch.allclose(embedding.norm(dim=1), torch.ones(5)))
+    ((5, 12), True)
+    """
+
+    def __init__(self, feature_dim: int, out_dim: int, hidden_dim: int = 2048, bottleneck_dim: int = 256) -> None:
+        super().__init__()
+        self.projector = Projector(feature_dim, hidden_dim, bottleneck_dim)
+        self.directions = CosineClassifier(bottleneck_dim, out_dim)
+
+    @classmethod
+    def sized_as(cls, tensors: Mapping[str, Tensor]) -> WideHead:
+        """As large as the head whose tensors these are, by name."""
+        hidden_dim, feature_dim = tensors["projector.0.weight"].shape
+        out_dim, bottleneck_dim = tensors["directions.weight"].shape
+        return cls(feature_dim, out_dim, hidden_dim, bottleneck_dim)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.normalize(self.directions(self.projector(features)), dim=1)
+
 
 class NearestCentre(nn.Module):
     """Logits over clusters of unit features: one, less half the squared distance from each centre.
@@ -43,6 +79,7 @@ class NearestCentre(nn.Module):
     The nearest centre has the largest one; between centres of length 1 they are cosines, as of ``CosineClassifier``.
     """
 
+    kind = "nearest centre"
     weight: Tensor
 
     def __init__(self, centres: Tensor) -> None:
@@ -52,11 +89,18 @@ class NearestCentre(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return F.linear(F.normalize(features, dim=1), self.weight, (1 - self.weight.square().sum(dim=1)) / 2)
 
+    @classmethod
+    def with_rows(cls, weight: Tensor) -> NearestCentre:
+        """With these centres, K×d."""
+        return cls(weight)
 
-def parameter_groups(*modules: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Two groups for the optimiser: biases and other 1-D tensors are never decayed."""
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+
+Classifier = CosineClassifier | NearestCentre  # what may stand in a model file: a row of ``weight`` for each class
+CLASSIFIERS: dict[str, type[CosineClassifier] | type[NearestCentre]] = {
+    kind.kind: kind for kind in (CosineClassifier, NearestCentre)
+}
+
+
+def only(classifier: Classifier, classes: Tensor) -> Classifier:
+    """The same with some of its classes alone."""
+    return type(classifier).with_rows(classifier.weight.detach()[classes])

@@ -1,266 +1,53 @@
 """The training loop: one function that reads from top to bottom, and what it needs.
 
-Everything random in an epoch is drawn from (seed, epoch or step), so a run that was stopped goes on exactly as if it
-had not been. Labels come in with -1 for every unlabelled image. A referee may know the truth; it is asked for numbers
-to write down, never for labels.
+Everything random in an epoch is drawn from (seed, epoch or step), and everything else a later epoch depends on is in
+the checkpoint, so a run that was stopped resumes exactly as if it had not been. Labels come in with -1 for every
+unlabelled image. A referee may know the truth; it is asked for numbers to write down, never for labels.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from newfound.distributed import begin_alike, from_first, gathered, processes, share, sum_gradients
-from newfound.errors import UserError
-from newfound.runs.folder import Checkpoint, RunFolder
-from newfound.screen import Screen, Tracker
-from newfound.settings import Settings
+from newfound.distributed import begin_alike, from_first, share, sum_gradients
+from newfound.errors import SettingError
+from newfound.random_streams import SAMPLER
+from newfound.settings import Training
 from newfound.sharpness import SharpnessAware
 from newfound.thread_waiting import take_short_turns
 from newfound.threads import prefetched
-from newfound.training.heads import parameter_groups
-from newfound.training.schedules import learning_rate
-
-if TYPE_CHECKING:
-    from newfound.methods.gcd import GCD
-    from newfound.methods.kmeans import Clusters, Grouping
-    from newfound.methods.simgcd import SimGCD
-
+from newfound.training.learner import Batch, Learner, Prediction, Predictor
+from newfound.training.task import Checkpoint, Task, evaluated
 
 STAGE_OFFSET = 1_000_000
-Parts = dict[str, Tensor]  # of the loss
-
-
-class Source(Protocol):
-    """Where tokens come from: a bank, or fresh views. Reading needs no device and may run ahead in another thread."""
-
-    def __len__(self) -> int: ...
-    def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor: ...
-    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = ...) -> NDArray[Any]: ...
-    def tokens_of(self, read: NDArray[Any], device: torch.device, into: Tensor | None = None) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model says of every image, in the table's order."""
-
-    features: Tensor  # N×d
-    probabilities: Tensor  # N×K
-
-    @property
-    def classes(self) -> Tensor:
-        return self.probabilities.argmax(dim=1)  # N
-
-    def of(self, classes: Tensor) -> Prediction:
-        """Had there been these classes alone."""
-        if len(classes) == self.probabilities.shape[1]:
-            return self
-        share = self.probabilities[:, classes]
-        return Prediction(self.features, share / share.sum(dim=1, keepdim=True))
-
-
-class Referee(Protocol):
-    """Knows the truth and tells only how well a prediction agrees with it."""
-
-    def accuracy(self, predicted: NDArray[np.int64]) -> dict[str, float | None]: ...
-    def knows(self, images: NDArray[np.int64]) -> NDArray[np.bool_]: ...
-    def clean(
-        self, predicted: NDArray[np.int64], images: NDArray[np.int64], labels: NDArray[np.int64]
-    ) -> NDArray[np.bool_]: ...
-
-
-class Progress:
-    """One bar over all trainings of a run, so that the time left is that of the whole."""
-
-    def __init__(self, tracker: Tracker, epochs: int, stages: Sequence[int]) -> None:
-        self._tracker, self._epochs, self._stages = tracker, epochs, stages
-
-    def report(self, stage: int, epoch: int, note: str) -> None:
-        before = self._stages.index(stage) * self._epochs
-        self._tracker.update(before + epoch, note if len(self._stages) == 1 else f"training {stage}: {note}")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all trainings of a run share."""
-
-    source: Source
-    labels: NDArray[np.int64]  # N: known classes from 0, -1 for unlabelled
-    settings: Settings
-    run: RunFolder
-    screen: Screen
-    referee: Referee | None = None  # keeps the score where a truth was given; training learns nothing from it
-    grouping: Grouping | None = None  # k-means on the frozen features
-
-    @property
-    def n_known(self) -> int:
-        return int(self.labels.max(initial=-1)) + 1
-
-    @contextmanager
-    def progress(self, stages: Sequence[int]) -> Iterator[Progress]:
-        """Follow these stages."""
-        epochs = self.settings.epochs
-        assert epochs is not None
-        done = sum(self.run.epochs_done(stage) for stage in stages)
-        with self.screen.track("training", epochs * len(stages), done) as tracker:
-            yield Progress(tracker, epochs, stages)
-
-
-class Anchoring(Protocol):
-    """Decides which labels an epoch trains with, given what the model said and which labels it had before it."""
-
-    def __call__(self, epoch: int, said: Prediction | None, before: NDArray[np.int64]) -> NDArray[np.int64]: ...
+Labels = NDArray[np.int64]
+Draw = Callable[[Labels, int, int, int], list[NDArray[np.int64]]]  # labels, batch size, seed, moment: an epoch
 
 
 @dataclass(frozen=True)
 class Trained:
-    model: SimGCD | GCD | Clusters
+    """What a training ends with."""
+
+    predictor: Predictor
     prediction: Prediction  # after the last epoch
-    labels: NDArray[np.int64]  # what the last epoch was trained with
+    labels: Labels  # what the last epoch was trained with
 
 
-def train(
-    job: Job,
-    model: SimGCD | GCD,
-    progress: Progress,
-    *,
-    stage: int = 1,
-    anchoring: Anchoring | None = None,
-    after_epoch: Callable[[], None] = lambda: None,
-) -> Trained:
-    """Train from the stage's last checkpoint (or from the start) to its last epoch.
-
-    ``after_epoch`` may change what the model predicts with, before it is asked.
-    """
-    s, device = job.settings, torch.device(job.settings.device)
-    take_short_turns()
-    model.to(device)
-    groups = parameter_groups(model, weight_decay=s.weight_decay)
-    optimiser = torch.optim.SGD(groups, s.learning_rate, s.momentum, fused=device.type != "mps")  # in one pass
-    assert s.rho is not None  # resolved settings have it
-    descent = SharpnessAware(optimiser, s.rho, _scaler(s))
-    done, epochs, labels, prediction = _go_on(job, model, stage, descent)
-    for epoch in range(done, epochs):
-        started = time.perf_counter()
-        rate = learning_rate(epoch, epochs, s.learning_rate)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        if anchoring is not None:
-            labels = from_first(partial(anchoring, epoch, prediction, labels))
-        losses = _one_epoch(job, model, descent, labels, stage, epoch)
-        after_epoch()
-        prediction = predict(model, job.source, s.batch_size)  # one pass: the score, and the next epoch's anchors
-        _check_finite(losses, prediction, epoch)
-        entry: dict[str, Any] = {
-            "stage": stage,
-            "epoch": epoch + 1,
-            **losses,
-            "learning_rate": rate,
-            **model.schedule(epoch),
-            "known_accuracy": _known_accuracy(prediction, job.labels),
-            **(from_first(partial(job.referee.accuracy, prediction.classes.numpy())) if job.referee else {}),
-            **({"oracle": True} if s.oracle_clean_anchors else {}),
-            "anchors": int(((labels >= 0) & (job.labels < 0)).sum()),
-            "skipped_steps": descent.skipped_steps,
-            "empty_classes": s.classes - len(np.unique(prediction.classes.numpy())),
-            "seconds": round(time.perf_counter() - started, 3),
-        }
-        scaler = None if descent.scaler is None else descent.scaler.state_dict()
-        job.run.save_epoch(
-            model, optimiser, Checkpoint(epoch + 1, epochs, labels, descent.skipped_steps, scaler), entry
-        )
-        progress.report(stage, epoch + 1, _summary(entry))
-    assert prediction is not None  # at least one epoch, or a checkpoint
-    return Trained(model, prediction, labels)
-
-
-def _go_on(
-    job: Job, model: SimGCD | GCD, stage: int, descent: SharpnessAware
-) -> tuple[int, int, NDArray[np.int64], Prediction | None]:
-    """Epochs done, epochs in all, labels and prediction of the last one: from a checkpoint, or of a beginning."""
-    checkpoint = job.run.restore(stage, model, descent.optimiser)
-    if checkpoint is None:
-        begin_alike(model)
-        assert job.settings.epochs is not None
-        return 0, job.settings.epochs, job.labels, None
-    descent.skipped_steps = checkpoint.skipped_steps
-    if descent.scaler is not None and checkpoint.scaler is not None:
-        descent.scaler.load_state_dict(checkpoint.scaler)
-    if checkpoint.epoch < checkpoint.epochs:
-        of = f" of training {stage}" if job.settings.stages > 1 else ""
-        job.screen.say(f"going on after epoch {checkpoint.epoch} of {checkpoint.epochs}{of}")
-    said = predict(model, job.source, job.settings.batch_size)
-    return checkpoint.epoch, checkpoint.epochs, checkpoint.labels, said
-
-
-def _one_epoch(
-    job: Job, model: SimGCD | GCD, descent: SharpnessAware, labels: NDArray[np.int64], stage: int, epoch: int
-) -> dict[str, float]:
-    """All steps of an epoch; the mean of each part of the loss and, with LSP, of its rise at the end of the climb."""
-    s, device = job.settings, torch.device(job.settings.device)
-    moment = (stage - 1) * STAGE_OFFSET + epoch  # of the random draws: no two stages share them
-    batches = draw_batches(labels, s.batch_size, s.seed, moment)
-    part = share(len(batches[0]))  # of every batch: the others are in other processes
-    taken, sums = 0, dict[str, float]()
-
-    def read(b: int) -> NDArray[Any]:
-        return job.source.read_pair(batches[b], s.seed, moment * len(batches) + b, part)
-
-    tokens: Tensor | None = None  # of the step before: its memory serves the next one
-    with ThreadPoolExecutor(1) as pool:  # reads the next batches meanwhile
-        for images, views in zip(batches, prefetched(pool, read, range(len(batches)), ahead=2), strict=True):
-            tokens = job.source.tokens_of(views, device, into=tokens)
-            parts = one_step(model, descent, tokens, torch.from_numpy(labels[images]).to(device), epoch)
-            if parts is not None:
-                taken += 1
-                sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
-    return {name: total / taken for name, total in sums.items()}
-
-
-def one_step(model: SimGCD | GCD, descent: SharpnessAware, tokens: Tensor, labels: Tensor, epoch: int) -> Parts | None:
-    """The parts of the loss and, with LSP, its rise; None for a step that was skipped. Tokens left the frozen trunk:
-    both passes share them."""
-    totals: list[Tensor] = []  # here and, with LSP, uphill
-
-    def gradients() -> Parts:
-        model.zero_grad()
-        parts = model.losses(tokens, labels, epoch)
-        descent.backward(parts["total"])
-        sum_gradients(model)
-        totals.append(parts["total"].detach())
-        return parts
-
-    parts = descent.step(gradients)
-    if parts is not None and len(totals) > 1:
-        parts["rise"] = totals[1] - totals[0]
-    return parts
-
-
-def _scaler(settings: Settings) -> torch.amp.GradScaler | None:
-    """float16 gradients of small losses vanish unless the loss is scaled; bfloat16 has the range of float32."""
-    return torch.amp.GradScaler(torch.device(settings.device).type) if settings.precision == "float16" else None
-
-
-def training_pair(source: Source, images: NDArray[np.int64], seed: int, step: int) -> Tensor:
-    """Tokens of two views of each image, on the CPU."""
-    return source.tokens_of(source.read_pair(images, seed, step), torch.device("cpu"))
-
-
-def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+def half_labelled(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
     """One epoch: N+M draws with replacement, half of them labelled on average, the last incomplete batch dropped.
 
-    >>> batches = draw_batches(np.array([0, 1] + [-1] * 98), 20, seed=0, epoch=0)
+    >>> batches = half_labelled(np.array([0, 1] + [-1] * 98), 20, seed=0, moment=0)
     >>> len(batches), len(batches[0])
     (5, 20)
     """
@@ -269,37 +56,259 @@ def draw_batches(labels: NDArray[np.int64], batch_size: int, seed: int, epoch: i
     weights = np.ones(n)
     if 0 < n_labelled < n:  # otherwise all are alike
         weights[~labelled] = n_labelled / (n - n_labelled)
-    drawn = np.random.default_rng([seed, 1, epoch]).choice(n, size=n, p=weights / weights.sum())
+    drawn = np.random.default_rng([seed, SAMPLER, moment]).choice(n, size=n, p=weights / weights.sum())
     size = min(batch_size, n)
     return [drawn[i : i + size] for i in range(0, n - size + 1, size)]
 
 
-def batches_of(source: Source, size: int) -> Iterator[range]:
-    """All images, in order, ``size`` at a time."""
-    return (range(i, min(i + size, len(source))) for i in range(0, len(source), size))
+def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw = half_labelled) -> Trained:
+    """Train from the stage's last checkpoint (or from the start) to its last epoch."""
+    t, device = task.training, torch.device(task.training.device)
+    take_short_turns()
+    learner.to(device)
+    descent = SharpnessAware(_optimiser(learner, t), t.rho, _scaler(t))
+    done, epochs, labels, prediction = _resumed(task, learner, stage, descent) or _begun(task, learner)
+    learner.to(device)  # also what came out of a checkpoint
+    for epoch in range(done, epochs):
+        started = time.perf_counter()
+        rate = learner.learning_rate(epoch, t)
+        for group in descent.optimiser.param_groups:
+            group["lr"] = rate * group["rate"]
+        labels = _labels_for(epoch, task, learner, stage, prediction, labels)
+        losses = _one_epoch(task, learner, descent, draw, labels, stage, epoch)
+        prediction = _evaluated_epoch(task, learner, losses, epoch)
+        entry: dict[str, Any] = {
+            "stage": stage,
+            "epoch": epoch + 1,
+            **losses,
+            "learning_rate": rate,
+            **learner.schedule(epoch),
+            "known_accuracy": _known_accuracy(prediction, task.labels),
+            **_scores(task, prediction),
+            "anchors": int(((labels >= 0) & (task.labels < 0)).sum()),
+            "skipped_steps": descent.skipped_steps,
+            "empty_classes": prediction.probabilities.shape[1] - len(np.unique(prediction.classes.numpy())),
+            "seconds": round(time.perf_counter() - started, 3),
+        }
+        scaler = None if descent.scaler is None else descent.scaler.state_dict()
+        checkpoint = Checkpoint(epoch + 1, epochs, labels, descent.skipped_steps, scaler)
+        task.journal.save_epoch(learner, descent.optimiser, checkpoint, entry)
+        task.progress.report(stage, epoch + 1, _summary(entry))
+    assert prediction is not None  # at least one epoch, or a checkpoint
+    return Trained(learner.predictor(), prediction, labels)
+
+
+def _optimiser(learner: Learner, t: Training) -> torch.optim.Optimizer:
+    groups = [
+        {"params": group.parameters, "weight_decay": group.weight_decay, "rate": group.rate, "name": group.name}
+        for group in learner.groups(t)
+    ]
+    fused = torch.device(t.device).type != "mps"  # in one pass
+    return torch.optim.SGD(groups, t.learning_rate, t.momentum, fused=fused)
+
+
+def _scaler(t: Training) -> torch.amp.GradScaler | None:
+    """float16 gradients of small losses vanish unless the loss is scaled; bfloat16 has the range of float32."""
+    return torch.amp.GradScaler(torch.device(t.device).type) if t.precision == "float16" else None
+
+
+Standing = tuple[int, int, Labels, Prediction | None]  # epochs done, epochs in all, the last epoch's labels, prediction
+
+
+def _begun(task: Task, learner: Learner) -> Standing:
+    learner.begin(task)
+    begin_alike(learner)
+    return 0, task.training.epochs, task.labels, None
+
+
+def _resumed(task: Task, learner: Learner, stage: int, descent: SharpnessAware) -> Standing | None:
+    checkpoint = task.journal.restore(stage, learner, descent.optimiser)
+    if checkpoint is None:
+        return None
+    learner.to(task.training.device)
+    descent.skipped_steps = checkpoint.skipped_steps
+    if descent.scaler is not None and checkpoint.scaler is not None:
+        descent.scaler.load_state_dict(checkpoint.scaler)
+    if checkpoint.epoch < checkpoint.epochs:
+        which = "" if stage == 1 else f" of training {stage}"
+        task.screen.say(f"resuming after epoch {checkpoint.epoch} of {checkpoint.epochs}{which}")
+    features = all_features(task, learner)
+    return checkpoint.epoch, checkpoint.epochs, checkpoint.labels, classified(task, learner, features)
+
+
+# What an epoch is trained with
+
+
+def _labels_for(
+    epoch: int, task: Task, learner: Learner, stage: int, prediction: Prediction | None, before: Labels
+) -> Labels:
+    """The labels of this epoch; what the learner remembers is put into its memory."""
+
+    def decided() -> tuple[Labels, Mapping[str, Tensor]]:
+        between = learner.between_epochs(epoch, prediction)
+        if between.labels is None:
+            return task.labels, between.memory
+        basis = between.basis or prediction
+        assert basis is not None  # pseudo-labels come from a prediction
+        labels, judgement = _judged(task, between.labels, basis)
+        facts = {"stage": stage, "epoch": epoch + 1, **_counted(task, labels)}
+        overlap = {"overlap": _overlap(task, labels, before)}
+        task.journal.save_pseudo_labels({**facts, **between.facts, **overlap, **judgement})
+        return labels, between.memory
+
+    labels, memory = from_first(decided)
+    _remember(learner, memory, task)
+    return labels
+
+
+def _remember(learner: Learner, memory: Mapping[str, Tensor], task: Task) -> None:
+    for name, tensor in memory.items():
+        learner.memory.put(name, tensor.to(task.training.device), checkpointed=name not in learner.temporary)
+
+
+def _judged(task: Task, labels: Labels, basis: Prediction) -> tuple[Labels, dict[str, Any]]:
+    """Where a truth was given: how many pseudo-labels are clean, for the log. Only the oracle acts on it."""
+    if task._referee is None:
+        return labels, {}
+    images = np.flatnonzero((labels >= 0) & (task.labels < 0))
+    clean = task._referee.clean(basis.classes.numpy(), images, labels[images])
+    known = task._referee.knows(images)
+    judgement: dict[str, Any] = {"clean": int(clean.sum()), "overall": int(known.sum())}
+    if task._oracle:
+        dropped = images[known & ~clean]
+        labels = labels.copy()
+        labels[dropped] = -1
+        judgement["oracle"] = f"{len(dropped)} anchors that are not clean were dropped"
+    return labels, judgement
+
+
+def _counted(task: Task, labels: Labels) -> dict[str, Any]:
+    """How many pseudo-labels there are, in all and by new class."""
+    pseudo = labels[(labels >= 0) & (task.labels < 0)]
+    new = pseudo[pseudo >= task.n_known] - task.n_known
+    return {"anchors": len(pseudo), "per_class": np.bincount(new, minlength=task.classes - task.n_known).tolist()}
+
+
+def _overlap(task: Task, labels: Labels, before: Labels) -> float | None:
+    """Share of the pseudo-labels that the epoch before had, too; None where it had none."""
+    unlabelled = task.labels < 0
+    pseudo = (labels >= 0) & unlabelled
+    if not (before[unlabelled] >= 0).any() or not pseudo.any():
+        return None
+    return float((before[pseudo] == labels[pseudo]).mean())
+
+
+# Steps
+
+
+def _one_epoch(
+    task: Task, learner: Learner, descent: SharpnessAware, draw: Draw, labels: Labels, stage: int, epoch: int
+) -> dict[str, float]:
+    """All steps of an epoch; the mean of each part of the loss and, with LSP, of its rise at the end of the climb."""
+    t, device = task.training, torch.device(task.training.device)
+    moment = (stage - 1) * STAGE_OFFSET + epoch  # of the random draws: no two stages share them
+    batches = draw(labels, t.batch_size, task.seed, moment)
+    part = share(len(batches[0]))  # of every batch: the others are in other processes
+    taken, sums = 0, dict[str, float]()
+
+    def read(b: int) -> NDArray[Any]:
+        return task.source.read_pair(batches[b], task.seed, moment * len(batches) + b, part)
+
+    tokens: Tensor | None = None  # of the step before: its memory serves the next one
+    with ThreadPoolExecutor(1) as pool:  # reads the next batches meanwhile
+        views = prefetched(pool, read, range(len(batches)), ahead=2)
+        for b, (images, pixels) in enumerate(zip(batches, views, strict=True)):
+            tokens = task.source.tokens_of(pixels, device, into=tokens)
+            batch = Batch(
+                tokens, torch.from_numpy(images).to(device), torch.from_numpy(labels[images]).to(device), epoch,
+                epoch * len(batches) + b, t.epochs * len(batches), task.seed, stage, t.precision,
+            )  # fmt: skip
+            parts = one_step(learner, descent, batch)
+            if parts is not None:
+                taken += 1
+                sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
+    return {name: total / taken for name, total in sums.items()}
+
+
+def one_step(learner: Learner, descent: SharpnessAware, batch: Batch) -> dict[str, Tensor] | None:
+    """The parts of the loss and, with LSP, its rise; None for a step that was skipped. Both passes share the tokens."""
+    totals: list[Tensor] = []  # here and, with LSP, uphill
+    trained = learner.trains(batch.step)
+
+    def gradients() -> Any:
+        learner.zero_grad()
+        step = learner.losses(batch)
+        descent.backward(step.parts["total"])
+        sum_gradients(learner)
+        if trained is not None:
+            _leave_out(descent.optimiser, trained)
+        totals.append(step.parts["total"].detach())
+        return step
+
+    step = descent.step(gradients)
+    if step is None:
+        return None
+    with torch.no_grad():
+        learner.after_step(batch, step.kept)
+    parts: dict[str, Tensor] = dict(step.parts)
+    if len(totals) > 1:
+        parts["rise"] = totals[1] - totals[0]
+    return parts
+
+
+def _leave_out(optimiser: torch.optim.Optimizer, trained: Any) -> None:
+    """Groups of other names do not move in this step."""
+    for group in optimiser.param_groups:
+        if group["name"] not in trained:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+
+# After an epoch
 
 
 @torch.inference_mode()
-def predict(model: SimGCD | GCD | Clusters, source: Source, batch_size: int) -> Prediction:
-    """One pass over the evaluation views."""
-    device = next(model.tail.parameters()).device
-    model.eval()
-    features, probabilities = evaluated(source, batch_size, lambda tokens: model.predict(tokens.to(device)))
-    model.train()
+def all_features(task: Task, learner: Learner) -> Tensor:
+    """N×d: one pass over the evaluation views."""
+    device = torch.device(task.training.device)
+    learner.eval()
+    (features,) = evaluated(task.source, task.training.batch_size, lambda tokens: (learner.encode(tokens.to(device)),))
+    learner.train()
+    return features
+
+
+@torch.inference_mode()
+def classified(task: Task, learner: Learner, features: Tensor) -> Prediction:
+    """What the learner predicts from features."""
+    predictor, device = learner.predictor(), torch.device(task.training.device)
+    learner.eval()
+    chunks = torch.split(features, task.training.batch_size)
+    probabilities = torch.cat([predictor.probabilities(chunk.to(device)).cpu() for chunk in chunks])
+    learner.train()
     return Prediction(features, probabilities)
 
 
-def evaluated(source: Source, batch_size: int, answers: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """What is answered to all evaluation views, a row each; every process asks for its share of them."""
-    if len(source) < processes():
-        raise UserError(f"{processes()} processes are too many for {len(source)} images: start fewer")
-    mine = range(len(source))[share(len(source))]
-    batches = (mine[i : i + batch_size] for i in range(0, len(mine), batch_size))
-    parts = [[rows.cpu() for rows in answers(source.evaluation(images))] for images in batches]
-    return tuple(gathered(torch.cat(column), len(source)) for column in zip(*parts, strict=True))
+def _evaluated_epoch(task: Task, learner: Learner, losses: dict[str, float], epoch: int) -> Prediction:
+    """One pass: the score, and what the next epoch starts from."""
+    features = all_features(task, learner)
+    _check_finite(losses, features, epoch, task.training)
+    _remember(learner, from_first(lambda: learner.after_epoch(epoch, features)), task)
+    prediction = classified(task, learner, features)
+    _check_finite(losses, prediction.probabilities, epoch, task.training)
+    return prediction
 
 
-def _known_accuracy(prediction: Prediction, labels: NDArray[np.int64]) -> float | None:
+def _check_finite(losses: dict[str, float], numbers: Tensor, epoch: int, t: Training) -> None:
+    """Before anything is saved: the losses are those before the last step, features and prediction are after it."""
+    if not (math.isfinite(losses.get("total", math.nan)) and bool(numbers.isfinite().all())):
+        raise SettingError(
+            "learning_rate", t.learning_rate,
+            f"is probably too high: training diverged in epoch {epoch + 1}, the loss or the weights are no longer "
+            f"finite numbers ({losses}). Start a new run with a lower one.",
+        )  # fmt: skip
+
+
+def _known_accuracy(prediction: Prediction, labels: Labels) -> float | None:
     """Share of labelled images that are given their own label; None without labelled images."""
     labelled = labels >= 0
     if not labelled.any():
@@ -307,13 +316,12 @@ def _known_accuracy(prediction: Prediction, labels: NDArray[np.int64]) -> float 
     return float((prediction.classes.numpy()[labelled] == labels[labelled]).mean())
 
 
-def _check_finite(losses: dict[str, float], prediction: Prediction, epoch: int) -> None:
-    """Before anything is saved: the losses are those before the last step, the prediction is after it."""
-    if not (math.isfinite(losses.get("total", math.nan)) and bool(prediction.probabilities.isfinite().all())):
-        raise UserError(
-            f"training went astray in epoch {epoch + 1}: the loss or the weights are no longer numbers ({losses}). "
-            "A lower --learning-rate usually helps; start again with another --out."
-        )
+def _scores(task: Task, prediction: Prediction) -> dict[str, Any]:
+    """All, Old and New, where a truth was given; the mark of an oracle."""
+    marks = {"oracle": True} if task._oracle else {}
+    if task._referee is None:
+        return marks
+    return {**from_first(partial(task._referee.accuracy, prediction.classes.numpy())), **marks}
 
 
 def _summary(entry: dict[str, Any]) -> str:

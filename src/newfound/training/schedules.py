@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 
-def learning_rate(epoch: int, epochs: int, start: float) -> float:
-    """Cosine, one value per epoch, towards a thousandth of the start (reached only after the last epoch).
+def learning_rate(epoch: int, epochs: int, start: float, floor: float = 1e-3) -> float:
+    """Cosine, one value per epoch, towards a share of the start, the ``floor`` (reached only after the last epoch).
 
     >>> [round(learning_rate(e, 4, 0.1), 4) for e in range(4)]
     [0.1, 0.0854, 0.0501, 0.0147]
     """
-    end = start * 1e-3
+    end = start * floor
     return end + (start - end) * (1 + math.cos(math.pi * epoch / epochs)) / 2
 
 

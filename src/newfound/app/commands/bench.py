@@ -8,24 +8,24 @@ from typing import Annotated, Literal
 
 import tyro
 
-from newfound.app.commands.command import Command
+from newfound.app.commands.with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER_OF_SEEDS, SEEDS, paragraphs, seeds_of
 from newfound.app.tables import show_report
 from newfound.screen import Screen
-from newfound.settings import Settings
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
 
 
 @paragraphs
 @dataclass(frozen=True)
-class Bench(Command):
+class Bench(WithSettings):
     """Run the published protocol on a data set of the literature: its split, its preset, several seeds, one report.
 
     Images and lists are read as their owners distribute them, and refused if the split that comes out is not the
     published one. Nothing is downloaded but the weights of a backbone. A second call does only what is not done yet.
     """
 
+    defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
     after_stop = "The same command continues from the last checkpoint."
 
     dataset: Annotated[Dataset, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
@@ -33,7 +33,6 @@ class Bench(Command):
     first 51 classes are known); folder: any folder of class folders, with --lists naming the known and new classes."""
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
     """Where it is: the folder as unpacked, or a zip archive of class folders."""
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings(classes=0, backbone="dino_vitb16")  # noqa: RUF009
     lists: Annotated[Path | None, FILE] = None
     """CUB: the folder of its official lists, if they are not beside the images. folder: a JSON file
     {"known": [...], "new": [...]} of class names."""
@@ -43,10 +42,6 @@ class Bench(Command):
     """Instead of --repeat: exactly these seeds, one run each."""
     out: Annotated[Path | None, FOLDER] = None
     """Where the runs and the report go. Default: newfound-bench-DATASET, in the current folder."""
-
-    @property
-    def torchrun_device(self) -> str:
-        return self.settings.device
 
     def run(self, screen: Screen) -> None:
         from newfound.research.protocol import bench

@@ -41,12 +41,15 @@ class Count(Command):
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def run(self, screen: Screen) -> None:
-        from newfound.discovery import count_table, read_table
+        from newfound import fitting
+        from newfound.runs.beginning import read_table
         from newfound.sources.bank import default_bank_folder
+        from newfound.training.opened import OpenedImages
 
         settings = Settings(
             backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
             device=self.device,
         )  # fmt: skip
         table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen)
-        show_count(count_table(table, settings, screen), screen)
+        opened = OpenedImages(table, settings, screen)
+        show_count(fitting.count(opened.pretrained, table.seen_classes()[0], screen), screen)

@@ -49,4 +49,4 @@ class Demo(Command):
         settings = Settings(
             CLASSES, seed=self.seed, epochs=self.epochs, image_size=self.image_size, bank_dir=self.bank_dir
         )
-        return Discover(images, settings, out=self.out / "run", truth=truth, resume=True, report=self.report)
+        return Discover(images, settings=settings, out=self.out / "run", truth=truth, resume=True, report=self.report)

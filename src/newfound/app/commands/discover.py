@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from newfound.app.commands.command import Command
+from newfound.app.commands.with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER, paragraphs
 from newfound.app.tables import show_classes, show_score
 from newfound.screen import Screen
-from newfound.settings import Settings
+from newfound.settings import method_name
 from newfound.text import as_options
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FILES = ("report.html", "assignments.csv", "classes.csv", "embeddings.npy", "mod
 
 @paragraphs
 @dataclass(frozen=True)
-class Discover(Command):
+class Discover(WithSettings):
     """Sort the images of a folder into known classes and classes it discovers.
 
     FOLDER holds one folder per known class, and the unlabelled images as loose files or in a folder "unlabelled";
@@ -36,13 +36,13 @@ class Discover(Command):
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The images."""
-    settings: Annotated[Settings, tyro.conf.arg(name="")]
     labels: Annotated[Path | None, FILE] = None
     """CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or metadata.jsonl."""
     out: Annotated[Path | None, FOLDER] = None
     """The run folder to write. Default: newfound-FOLDER, in the current folder."""
     truth: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label: the true classes, used for scoring only (but see --oracle-clean-anchors)."""
+    """CSV with the columns file,label: the true classes, used for scoring only (and by --oracle-clean-anchors of
+    --method sdas, for analysis)."""
     resume: bool = False
     """Resume a run that was stopped."""
     repeat: Annotated[int, NUMBER] = 1
@@ -54,14 +54,13 @@ class Discover(Command):
     """Start another round after newfound review RUN: what was decided there becomes labels, and --classes auto is the
     number of classes there. --out is then RUN-2 by default."""
 
-    @property
-    def torchrun_device(self) -> str:
-        return self.settings.device
-
     def words(self) -> list[str]:
         """What to type for this very command."""
-        own = {"continue" if name == "after" else name: value for name, value in _chosen(self).items()}
-        return ["newfound", "discover", str(self.folder), *as_options({**_chosen(self.settings), **own})]
+        settings = self.settings
+        options = _chosen(replace(settings, method=method_name(settings)))
+        options |= {} if isinstance(settings.method, str) else _chosen(settings.method)
+        options |= {"continue" if name == "after" else name: value for name, value in _chosen(self).items()}
+        return ["newfound", "discover", str(self.folder), *as_options(options)]
 
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
@@ -69,7 +68,7 @@ class Discover(Command):
 
         found = discover(
             self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
-            resume=self.resume, seeds=self.repeat, report=self.report, screen=screen,
+            resume=self.resume, repeat=self.repeat, report=self.report, screen=screen,
         )  # fmt: skip
         from_first(lambda: _show(found, screen))
 

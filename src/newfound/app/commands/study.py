@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 import tyro
 
 from newfound.app.commands.bench import Dataset
-from newfound.app.commands.command import Command
+from newfound.app.commands.with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER_OF_SEEDS, SEEDS, paragraphs, seeds_of
 from newfound.screen import Screen
-from newfound.settings import Settings
 
 StudyName = Literal["methods", "components", "strategy", "selection", "beta", "eta", "alpha", "k", "rho", "class-count",
                     "blocks", "backbone", "anchors", "hard-labels", "tsne", "hessian", "time"]  # fmt: skip
@@ -20,12 +19,13 @@ StudyName = Literal["methods", "components", "strategy", "selection", "beta", "e
 
 @paragraphs
 @dataclass(frozen=True)
-class Study(Command):
+class Study(WithSettings):
     """Run a table of the paper on a data set, with the paper's numbers beside ours: Markdown, CSV and a figure.
 
     Studies in one --out share their runs. A second call does only what is not done yet.
     """
 
+    defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
     after_stop = "The same command continues from the last checkpoint."
 
     name: Annotated[StudyName, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
@@ -37,7 +37,6 @@ class Study(Command):
     """The data set, as in newfound bench."""
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
     """Where the data set is, as in newfound bench."""
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings(classes=0, backbone="dino_vitb16")  # noqa: RUF009
     lists: Annotated[Path | None, FILE] = None
     """The data set's lists, as in newfound bench."""
     repeat: Annotated[int | None, NUMBER_OF_SEEDS] = None
@@ -46,10 +45,6 @@ class Study(Command):
     """Instead of --repeat: exactly these seeds. A figure shows the first one."""
     out: Annotated[Path | None, FOLDER] = None
     """Where runs, tables and figures go. Default: newfound-study-DATASET, in the current folder."""
-
-    @property
-    def torchrun_device(self) -> str:
-        return self.settings.device
 
     def run(self, screen: Screen) -> None:
         from newfound.research.run_study import study

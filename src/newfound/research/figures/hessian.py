@@ -9,16 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from newfound.discovery import open_source
 from newfound.hessian import Spectrum, hessian_spectrum, smoothed_density
 from newfound.methods.simgcd import SimGCD
 from newfound.research.figures.canvas import new_canvas, save
 from newfound.research.figures.ground import Ground, last_model
 from newfound.runs.folder import RunFolder
-from newfound.training.loop import draw_batches, training_pair
+from newfound.training.learner import Batch
+from newfound.training.loop import half_labelled
 from newfound.training.start import ROW_LENGTH
+from newfound.training.task import Task
 
 # 8 batches of 128 pairs and 92 products: some minutes per model on two cores, about 1.1 GB
 HESSIAN_BATCHES, HESSIAN = 8, {"steps": 30, "samples": 2, "trace_samples": 32}
@@ -56,14 +58,13 @@ def _spectrum(ground: Ground, name: str, run: RunFolder) -> Spectrum:
     if stored.exists():
         return Spectrum.from_dict(json.loads(stored.read_text("utf-8")))
     model, batches = _where_it_ended(ground, run)
-    last = (model.settings.epochs or 1) - 1
 
-    def loss(tokens: Tensor, labels: Tensor) -> Tensor:
-        return model.losses(tokens, labels, last)["total"]
+    def loss(batch: Batch) -> Tensor:
+        return model.losses(batch).parts["total"]
 
     with ground.screen.track(f"Hessian, {name}", 1) as progress:
         found = hessian_spectrum(
-            [partial(loss, *batch) for batch in batches],
+            [partial(loss, batch) for batch in batches],
             list(model.parameters()),
             **HESSIAN,
             on_progress=lambda done, total: progress.update(done, total=total),
@@ -72,17 +73,21 @@ def _spectrum(ground: Ground, name: str, run: RunFolder) -> Spectrum:
     return found
 
 
-def _where_it_ended(ground: Ground, run: RunFolder) -> tuple[SimGCD, list[tuple[Tensor, Tensor]]]:
+def _where_it_ended(ground: Ground, run: RunFolder) -> tuple[SimGCD, list[Batch]]:
     """The trained model and a few batches, the same for every run: given labels only, as anchors differ.
 
     Only directions of the classifier's rows matter, but their lengths scale the curvature: all are brought to one.
     """
-    settings = run.settings()
-    model, backbone = last_model(ground, run)
-    source = open_source(ground.table, backbone, settings, ground.screen)
+    model, task, _ = last_model(ground, run)
     with torch.no_grad():
         model.classifier.weight.copy_(torch.nn.functional.normalize(model.classifier.weight, dim=1) * ROW_LENGTH)
-    labels = ground.table.seen_classes()[0]
-    drawn = draw_batches(labels, settings.batch_size, settings.seed, HESSIAN_MOMENT)[:HESSIAN_BATCHES]
-    pairs = [training_pair(source, images, settings.seed, HESSIAN_MOMENT + i) for i, images in enumerate(drawn)]
-    return model, [(pair, torch.from_numpy(labels[images])) for pair, images in zip(pairs, drawn, strict=True)]
+    t = task.training
+    drawn = half_labelled(task.labels, t.batch_size, task.seed, HESSIAN_MOMENT)[:HESSIAN_BATCHES]
+    return model, [_batch(task, images, HESSIAN_MOMENT + i) for i, images in enumerate(drawn)]
+
+
+def _batch(task: Task, images: NDArray[np.int64], moment: int) -> Batch:
+    """On the CPU, as in the last epoch."""
+    tokens = task.source.tokens_of(task.source.read_pair(images, task.seed, moment), torch.device("cpu"))
+    labels, last = torch.from_numpy(task.labels[images]), task.training.epochs - 1
+    return Batch(tokens, torch.from_numpy(images), labels, last, step=0, steps=1, seed=task.seed, stage=1)

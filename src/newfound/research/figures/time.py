@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from newfound.research.figures.canvas import new_canvas, save
 from newfound.research.figures.ground import Ground, last_model
 from newfound.runs.folder import RunFolder
-from newfound.settings import resolve_device
+from newfound.settings.device import resolve_device
 from newfound.sources.fresh_views import FreshViews
 
 LABELLED_FOR_TIME = 500  # images
@@ -26,7 +28,7 @@ PAPER_HOURS = {  # of training
 
 def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
     """Seconds of training, both trainings counted, and of labelling images; the paper's hours beside them."""
-    training = {name: run.training_seconds() for name, run in runs.items()}
+    training = {name: run.journal.training_seconds() for name, run in runs.items()}
     labelling = {name: _labelling_seconds(ground, run) for name, run in runs.items()}
     accuracy = {name: 100 * _metrics(run)["all"] for name, run in runs.items()}
     first = next(iter(training.values()))
@@ -45,14 +47,19 @@ def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
 
 def _labelling_seconds(ground: Ground, run: RunFolder) -> float:
     """From files to classes, per 1,000 images."""
-    model, backbone = last_model(ground, run)
+    model, _, opened = last_model(ground, run)
     device = resolve_device(run.settings().device)
-    model.to(device)
-    images, views = np.arange(len(ground.table))[:LABELLED_FOR_TIME], FreshViews(ground.table, backbone)
-    model.predict(views.evaluation(images[:50]).to(device))  # warm
+    predictor = model.to(device).eval().predictor()
+    images, views = np.arange(len(ground.table))[:LABELLED_FOR_TIME], FreshViews(ground.table, opened.backbone)
+
+    @torch.inference_mode()
+    def label(batch: NDArray[np.int64]) -> None:
+        predictor.probabilities(predictor.features(views.evaluation(batch).to(device)))
+
+    label(images[:50])  # warm
     started = time.perf_counter()
     for batch in np.array_split(images, max(1, len(images) // 50)):
-        model.predict(views.evaluation(batch).to(device))
+        label(batch)
     return 1000 * (time.perf_counter() - started) / len(images)
 
 

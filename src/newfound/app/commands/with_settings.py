@@ -1,0 +1,49 @@
+"""What discover, bench and study share: the settings of a run, with those of its method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from newfound.app.commands.command import Command
+from newfound.app.options import Box, chosen_method, parsed_with_boxes, with_present_names
+from newfound.methods import METHODS, Method, load
+from newfound.settings import DEFAULTS, OF_TRAINING, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithSettings(Command):
+    """A command with the shared settings and those of the method that --method names, each in a box of its own."""
+
+    defaults: ClassVar[Mapping[str, object]] = {}  # of shared settings, where the command has others
+
+    settings: Settings
+
+    @property
+    def torchrun_device(self) -> str:
+        return self.settings.device
+
+    @classmethod
+    def parsed(cls, words: Sequence[str], *, prog: str) -> Self:
+        """Read --method first, then the options it has."""
+        words = with_present_names(words, cls.former_names)
+        name = chosen_method(words, str(Settings.method), METHODS)
+        prog, method = prog if name == Settings.method else f"{prog} --method {name}", load(name)
+        boxes = {
+            "settings": Box(
+                Settings,
+                defaults={**shared_defaults(method), **cls.defaults},
+                hidden=() if method.NEEDS.training else OF_TRAINING,
+            ),
+            "own": Box(method.Settings, f"--method {name}", method.ABOUT),
+        }
+        values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes)
+        own, settings = values.pop("own"), values.pop("settings")
+        return cls(**values, settings=settings if own == method.Settings() else replace(settings, method=own))
+
+
+def shared_defaults(method: Method) -> dict[str, Any]:
+    """What the shared settings are where nobody chooses, as far as that can be said before the data are seen."""
+    of_presets = {name for values in method.PRESETS.values() for name in values}
+    return {**DEFAULTS, **method.DEFAULTS, **dict.fromkeys(of_presets, "by --preset")}

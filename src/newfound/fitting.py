@@ -1,0 +1,120 @@
+"""What images and vectors share of the line: count the classes, decide the settings, train, keep what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from newfound.class_count import ClassCount, count_classes
+from newfound.distributed import from_first, processes
+from newfound.errors import UserError
+from newfound.methods import decide, is_oracle, method_of
+from newfound.screen import Screen
+from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
+from newfound.training.heads import only
+from newfound.training.learner import Prediction, Predictor
+from newfound.training.loop import Trained
+from newfound.training.task import Journal, Pretrained, Progress, Referee, Task
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a method found: known classes first, then every new one that something was put into."""
+
+    predictor: Predictor
+    prediction: Prediction
+    is_anchor: NDArray[np.bool_]  # N: treated as labelled for a new class in the last epoch
+    empty: int  # new classes that nothing was put into, and that are left out
+    task: Task
+
+
+def count(pretrained: Pretrained, labels: NDArray[np.int64], screen: Screen) -> ClassCount:
+    """How many classes there seem to be."""
+    features = pretrained.features
+
+    def counted() -> ClassCount:
+        with screen.track("counting classes", 1) as progress:
+            return count_classes(features, labels, on_progress=lambda done, total: progress.update(done, total=total))
+
+    return from_first(counted)
+
+
+def with_count(
+    settings: Settings,
+    facts: DataFacts,
+    pretrained: Callable[[], Pretrained],
+    labels: NDArray[np.int64],
+    screen: Screen,
+) -> tuple[Settings, DataFacts, ClassCount | None]:
+    """With a number of classes: the one that was given, or an estimate."""
+    if settings.classes is not None:
+        return settings, replace(facts, classes=settings.classes), None
+    fewest = max(facts.known, 2)
+    decide(settings, replace(facts, classes=fewest))  # a mistake in the settings should not wait for the count
+    found = count(pretrained(), labels, screen)
+    classes = max(found.best, fewest)
+    used = "" if classes == found.best else f"; {classes} are used, as no run can have fewer here"
+    screen.say(f"{found}{used}. Say how many there are if you know better.")
+    return replace(settings, classes=classes), replace(facts, classes=classes), found
+
+
+def decided(settings: Settings, facts: DataFacts, screen: Screen) -> Settings:
+    """Settings with nothing left open, and on screen what a person should know of them."""
+    method, epochs = method_of(settings), settings.epochs
+    settings = decide(settings, facts)
+    if epochs is None and settings.epochs == QUICK_EPOCHS and settings.device == "cpu":
+        each = " in each training" if method.trainings(settings.method, facts) > 1 else ""
+        screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each}; the published length is 200")
+    batch = min(Training.of(settings).batch_size, facts.images)
+    if processes() > batch:
+        raise UserError(f"{processes()} processes are too many to share batches of {batch} {facts.noun}: start fewer")
+    return settings
+
+
+def fit(
+    settings: Settings,
+    facts: DataFacts,
+    pretrained: Pretrained,
+    labels: NDArray[np.int64],
+    journal: Journal,
+    screen: Screen,
+    referee: Referee | None = None,
+) -> Found:
+    """Run the method of these settings, which are decided."""
+    method, training = method_of(settings), Training.of(settings)
+    with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
+        task = Task(
+            pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,
+            is_oracle(settings),
+        )  # fmt: skip
+        return _in_use(task, method.fit(task, settings.method))
+
+
+@contextmanager
+def _progress(journal: Journal, epochs: int, trainings: int, screen: Screen) -> Iterator[Progress]:
+    done = sum(min(journal.epochs_done(stage), epochs) for stage in range(1, trainings + 1))
+    with (screen if trainings else Screen(quiet=True)).track("training", epochs * trainings, done) as tracker:
+        yield Progress(tracker, epochs, trainings)
+
+
+def _in_use(task: Task, trained: Trained) -> Found:
+    kept = classes_in_use(trained.prediction, task.n_known)
+    predictor = replace(trained.predictor, classifier=only(trained.predictor.classifier, kept))
+    is_anchor = (trained.labels >= 0) & (task.labels < 0)
+    empty = trained.prediction.probabilities.shape[1] - len(kept)
+    return Found(predictor, trained.prediction.of(kept), is_anchor, empty, task)
+
+
+def classes_in_use(prediction: Prediction, n_known: int) -> Tensor:
+    """The known classes, and every other that something was put into; two at least."""
+    used = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1]) > 0
+    used[:n_known] = True
+    if used.sum() < 2:
+        used[(~used).nonzero()[0]] = True  # there is a runner-up in the table
+    return used.nonzero().flatten()

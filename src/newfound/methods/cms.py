@@ -1,0 +1,303 @@
+"""CMS (Choi et al., CVPR 2024): contrast after one step of mean shift; the classes are cut out of a Ward dendrogram.
+
+A step of mean shift moves an embedding towards the mean of its nearest neighbours. Training draws together the shifted
+embeddings of an image's two views. At the end all embeddings are shifted again and again; the labelled images decide
+how often. The released code chooses its epoch and its number of classes by test labels; nothing here does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from newfound.errors import SettingError, require
+from newfound.losses import sup_con
+from newfound.methods import Needs
+from newfound.methods.gcd import check_new_classes, followed_centres
+from newfound.neighbours import nearest_neighbours
+from newfound.random_streams import MEMORY_VIEWS
+from newfound.settings import DataFacts, Training, filled
+from newfound.training.heads import NearestCentre, WideHead
+from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
+from newfound.training.loop import Trained, train
+from newfound.training.schedules import learning_rate
+from newfound.training.start import claimed_clusters
+from newfound.training.task import Task, batches_of
+from newfound.ward import MOST_ROWS, ward_cut
+
+NAME = "cms"
+ABOUT = "contrast after a step of mean shift, then a Ward clustering of the shifted embeddings; one training."
+SOURCE = """\
+Choi, Kang, Cho: Contrastive Mean-Shift Learning for Generalized Category Discovery, CVPR 2024; github sua-choi/CMS (no
+licence; written from the mathematics). Head, losses and clustering equal the released code; that code chooses its epoch
+and its number of classes by test labels, which nothing here does. Up to 20,000 images."""
+DEFAULTS: Mapping[str, object] = {}
+GENERIC: Mapping[str, object] = {"learning_rate": 0.01, "rate_floor": 1e-3, "temperature": 0.3}  # the released scripts
+FINE_GRAINED: Mapping[str, object] = {"learning_rate": 0.05, "rate_floor": 5e-3, "temperature": 0.25}
+PRESETS: Mapping[str, Mapping[str, object]] = {
+    **dict.fromkeys(("generic", "cifar10", "cifar100", "imagenet100"), GENERIC),  # CIFAR-10 was not published
+    **dict.fromkeys(("fine-grained", "cub", "cars", "aircraft", "herbarium"), FINE_GRAINED),
+}
+NEEDS = Needs()
+
+MOST_SHIFTS, PATIENCE = 19, 2
+CLASS_TEMPERATURE = 0.1  # how sharply distances from the centres become probabilities; ours, as the paper has none
+FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of CMS."""
+
+    neighbours: int = 8
+    """How many nearest neighbours an embedding is shifted towards."""
+    shift: float = 0.5
+    """How far it is shifted towards their mean (the paper's alpha)."""
+    temperature: float | None = None
+    """Of the contrast between shifted views. Default: by --preset."""
+    rate_floor: float | None = None
+    """The share of the learning rate that it falls towards. Default: by --preset."""
+    supervised_weight: float = 0.35
+    """Weight of the contrast between labelled images; the contrast between views gets the rest."""
+    sup_con_temperature: float = 0.07
+    """Of the contrast between labelled images."""
+
+
+def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
+    s = filled(s, PRESETS[facts.preset])
+    require("neighbours", s.neighbours, s.neighbours >= 1, "at least 1")
+    for name in ("shift", "supervised_weight", "rate_floor"):
+        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
+    for name in ("temperature", "sup_con_temperature"):
+        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
+    check_new_classes(facts)
+    if facts.images > MOST_ROWS:
+        why = f"clusters at most {MOST_ROWS:,} {facts.noun}, and there are {facts.images:,}: choose another method"
+        raise SettingError("method", NAME, why)
+    return s
+
+
+def trainings(s: Settings, facts: DataFacts) -> int:
+    return 1
+
+
+def fit(task: Task, s: Settings) -> Trained:
+    """One training, whose last epoch ends with the clustering."""
+    learner = CMS(task, s)
+    trained = train(task, learner)
+    cut = replace(trained.prediction, probabilities=learner.memory["probabilities"].cpu())
+    agree = float((cut.classes == trained.prediction.classes).double().mean())
+    task.screen.say(f"the nearest centre, which labels new ones, agrees with the clustering on {100 * agree:.1f} %")
+    return replace(trained, prediction=cut)
+
+
+class CMS(Learner):
+    """Tail and a wide head, whose output is the embedding. In memory: ``views``, the embeddings of two random views of
+    all images at the start of the epoch; ``centres`` of the classes; ``probabilities`` of the final clustering."""
+
+    temporary = ("views",)
+
+    def __init__(self, task: Task, s: Settings) -> None:
+        super().__init__()
+        self.s, self.task = s, task
+        with task.drawn():
+            self.tail = task.new_tail()
+            self.head = WideHead(task.feature_dim, task.feature_dim, task.training.projector_width)
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        embeddings: Tensor = self.head(self.tail(tokens))
+        return embeddings
+
+    def losses(self, batch: Batch) -> Step:
+        s = self.s
+        assert s.temperature is not None  # decided settings have it
+        with batch.autocast():
+            embeddings = self.encode(batch.tokens)
+        parts = cms_losses(
+            batch.everyone(embeddings.float()), batch.labels, self.memory["views"], temperature=s.temperature,
+            k=s.neighbours, alpha=s.shift, supervised_weight=s.supervised_weight,
+            sup_con_temperature=s.sup_con_temperature,
+        )  # fmt: skip
+        return Step(parts)
+
+    def learning_rate(self, epoch: int, training: Training) -> float:
+        assert self.s.rate_floor is not None  # decided settings have it
+        return learning_rate(epoch, training.epochs, training.learning_rate, self.s.rate_floor)
+
+    @torch.inference_mode()
+    def between_epochs(self, epoch: int, prediction: Prediction | None) -> Between:
+        source, device = self.task.source, torch.device(self.task.training.device)
+        everyone, halves = np.arange(len(source)), []
+        self.eval()
+        for images in batches_of(source, self.task.training.batch_size):
+            part = slice(images.start, images.stop)
+            read = source.read_pair(everyone, self.task.seed, epoch, part, stream=MEMORY_VIEWS)
+            halves.append(self.encode(source.tokens_of(read, device)).float().cpu().chunk(2))
+        self.train()
+        first, second = (torch.cat(half) for half in zip(*halves, strict=True))
+        both = first if torch.equal(first, second) else torch.cat([first, second])  # a single view is one row
+        return Between(memory={"views": both})
+
+    def after_epoch(self, epoch: int, features: Tensor) -> Mapping[str, Tensor]:
+        if epoch < self.task.training.epochs - 1:
+            return {"centres": followed_centres(self.task, features, self.memory)}  # for the log alone
+        cut = cluster(features, self.task.labels, self.task.classes, k=self.s.neighbours, alpha=self.s.shift)
+        self.task.screen.say(
+            f"clustering after {cut.shifts} shifts: {100 * cut.accuracies[cut.shifts]:.1f} % of the labelled ones agree"
+        )
+        return {"centres": class_means(features, cut.classes, self.task.classes),
+                "probabilities": cut_probabilities(cut, self.task.classes)}  # fmt: skip
+
+    def predictor(self) -> Predictor:
+        return Predictor(self.tail, NearestCentre(self.memory["centres"]), CLASS_TEMPERATURE, self.head)
+
+
+def class_means(rows: Tensor, classes: NDArray[np.int64], n_classes: int) -> Tensor:
+    """K×d: the mean of each class's rows, far away for a class without any."""
+    means = torch.full((n_classes, rows.shape[1]), FAR)
+    for k in np.unique(classes):
+        means[k] = rows[torch.from_numpy(classes == k)].mean(dim=0)
+    return means
+
+
+def cut_probabilities(cut: Cut, n_classes: int) -> Tensor:
+    """N×K: by the distance from the means of the shifted rows, the class of the cut on top. [Ours: the paper has none.]
+
+    >>> cut = Cut(np.array([0, 1]), torch.eye(2), 0, [1.0])
+    >>> cut_probabilities(cut, 2).argmax(dim=1).tolist()
+    [0, 1]
+    """
+    centres = NearestCentre(class_means(cut.rows, cut.classes, n_classes))
+    logits: Tensor = centres(cut.rows)
+    probabilities = (logits / CLASS_TEMPERATURE).softmax(dim=1)
+    rows, own, top = torch.arange(len(cut.rows)), torch.from_numpy(cut.classes), probabilities.argmax(dim=1)
+    highest, of_own = probabilities[rows, top], probabilities[rows, own]
+    probabilities[rows, top], probabilities[rows, own] = of_own, highest  # where they differ, the two change places
+    return probabilities
+
+
+def cms_losses(
+    embeddings: Tensor,
+    labels: Tensor,
+    memory: Tensor,
+    *,
+    temperature: float,
+    k: int = 8,
+    alpha: float = 0.5,
+    supervised_weight: float = 0.35,
+    sup_con_temperature: float = 0.07,
+) -> dict[str, Tensor]:
+    """Both parts of the loss by name, and their weighted sum as ``total``.
+
+    ``embeddings`` is 2B×d of length 1, ``labels`` B with -1 for unlabelled, ``memory`` M×d of length 1, a constant.
+
+    >>> embeddings = torch.eye(2).repeat(2, 1)
+    >>> parts = cms_losses(embeddings, torch.tensor([-1, -1]), embeddings, temperature=1.0, alpha=0.0)
+    >>> {name: round(part.item(), 6) for name, part in parts.items()}
+    {'unsupervised': -0.306853, 'sup_con': 0.0, 'total': -0.199454}
+    """
+    parts = {
+        "unsupervised": decoupled_contrast(mean_shift(embeddings, memory, k, alpha), temperature),
+        "sup_con": sup_con(embeddings, labels, sup_con_temperature),
+    }
+    parts["total"] = supervised_weight * parts["sup_con"] + (1 - supervised_weight) * parts["unsupervised"]
+    return parts
+
+
+def mean_shift(embeddings: Tensor, memory: Tensor, k: int, alpha: float) -> Tensor:
+    """Each embedding moved by ``alpha`` towards the mean of its ``k`` nearest rows of the memory, of length 1 again.
+
+    The nearest of k+1 is left out: mostly another view of the same image. As released, the length is a constant for the
+    gradient, and none flows into the memory. Where the memory has one row only, nothing moves.
+
+    >>> memory = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> mean_shift(torch.tensor([[1.0, 0.0]]), memory, k=1, alpha=0.5).mul(10).round().tolist()
+    [[7.0, 7.0]]
+    """
+    nearest = nearest_neighbours(memory, embeddings, k + 1)[1]  # 2B×(k+1)
+    return _moved(embeddings, memory, nearest[:, 1:], alpha)
+
+
+def decoupled_contrast(embeddings: Tensor, temperature: float) -> Tensor:
+    """Each view against all views of other images; the positive, its image's other view, is not among them.
+
+    So the value may be below 0. A single image has nothing to be set against, and a loss of 0.
+    """
+    images = len(embeddings) // 2
+    if images < 2:
+        return embeddings.sum() * 0.0
+    similarity = embeddings @ embeddings.T / temperature  # 2B×2B
+    image = torch.arange(images, device=embeddings.device).repeat(2)  # 2B
+    others = similarity.masked_fill(image[:, None] == image[None, :], -math.inf).logsumexp(dim=1)
+    return (others - similarity.diagonal(images).repeat(2)).mean()  # the similarity of i and its other view, twice
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The clusters that serve the labelled images best, over all numbers of shifts that were tried."""
+
+    classes: NDArray[np.int64]  # N: known classes first, then new ones by their lowest member
+    rows: Tensor  # N×d: the shifted embeddings that were cut
+    shifts: int  # how many it took
+    accuracies: list[float]  # after 0, 1, ... shifts: share of the labelled images whose cluster is their class's
+
+
+def cluster(rows: Tensor, labels: NDArray[np.int64], n_classes: int, *, k: int = 8, alpha: float = 0.5) -> Cut:
+    """Shift all embeddings (N×d, of length 1) and cut, until the labelled images have been no better off twice.
+
+    ``labels`` has -1 for unlabelled. Of equally good cuts the one with more shifts is kept; without labels, the third.
+
+    >>> rows = F.normalize(torch.tensor([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]]), dim=1)
+    >>> cut = cluster(rows, np.array([-1, -1, 0, -1]), 2, k=1)
+    >>> cut.classes.tolist(), cut.shifts, cut.accuracies
+    ([1, 1, 0, 0], 2, [1.0, 1.0, 1.0])
+    """
+    accuracies: list[float] = []
+    best, waited = -1.0, 0
+    while waited < PATIENCE and len(accuracies) <= MOST_SHIFTS:
+        rows = shifted(rows, k, alpha) if accuracies else rows
+        classes = _named(ward_cut(rows.cpu().numpy(), n_classes), labels)
+        agree = classes[labels >= 0] == labels[labels >= 0]
+        accuracies.append(float(agree.mean()) if len(agree) else 0.0)
+        waited = 0 if accuracies[-1] > best else waited + 1
+        if accuracies[-1] >= best:
+            best, kept = accuracies[-1], (classes, rows, len(accuracies) - 1)
+    return Cut(*kept, accuracies)
+
+
+@torch.no_grad()
+def shifted(rows: Tensor, k: int, alpha: float) -> Tensor:
+    """One step of mean shift of all rows at once, each towards its ``k`` nearest others (N×d, of length 1).
+
+    >>> shifted(torch.eye(2), k=8, alpha=1.0).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    everyone = torch.arange(len(rows), device=rows.device)
+    return _moved(rows, rows, nearest_neighbours(rows, rows, k, exclude=everyone)[1], alpha)
+
+
+def _named(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Classes for clusters: those that a known class claims get its number, the others the next ones in their order."""
+    n_known = int(labels.max(initial=-1)) + 1
+    claimed, others = claimed_clusters(clusters, labels, n_known)
+    classes = np.empty(int(clusters.max()) + 1, dtype=np.int64)
+    for k, c in [*claimed.items(), *enumerate(others, start=n_known)]:
+        classes[c] = k
+    return classes[clusters]
+
+
+def _moved(embeddings: Tensor, memory: Tensor, neighbours: Tensor, alpha: float) -> Tensor:
+    """Towards the mean of the given rows of the memory, then to length 1, which is a constant for the gradient."""
+    if not neighbours.shape[1]:
+        return embeddings
+    mean: Tensor = F.embedding_bag(neighbours, memory.detach(), mode="mean")  # 2B×d, and never 2B×k×d
+    moved = (1 - alpha) * embeddings + alpha * mean
+    length: Tensor = torch.linalg.vector_norm(moved.detach(), dim=1, keepdim=True)
+    return moved / length.clamp_min(1e-12)

@@ -1,0 +1,54 @@
+"""config.toml: every setting that played a part, and where the run comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+from newfound.errors import UserError
+from newfound.methods import load, method_of
+from newfound.settings import MethodSettings, Settings
+from newfound.settings.toml import as_table, from_table, read_tables, to_toml
+
+RENAMED = {"kmeans": {"student_temperature": "temperature"}, "gcd": {"student_temperature": "temperature"}}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What config.toml holds."""
+
+    settings: Settings  # with the method's own in it
+    sections: dict[str, dict[str, Any]]  # of data, backbone, versions and so on
+    earlier_version: bool = False  # written before methods had settings of their own
+
+
+def config_text(settings: Settings, sections: dict[str, dict[str, Any]]) -> str:
+    """The text of the file, of settings that are decided."""
+    own = cast(MethodSettings, settings.method)
+    shared = {**as_table(replace(settings, method="")), "method": method_of(settings).NAME}
+    return to_toml({"settings": shared, "method": as_table(own), **sections})
+
+
+def read_config(path: Path) -> Config:
+    """Read it back, in one sentence for the user if that cannot be."""
+    content = read_tables(path)
+    table = content.pop("settings", {})
+    if "classes" not in table:
+        raise UserError(f"{path} has no [settings] with a number of classes: it is not from a newfound run")
+    name = table.pop("method", "sdas")
+    method = load(str(name))
+    earlier_version = "method" not in content
+    own = _own_of_earlier(method.NAME, method.Settings, table) if earlier_version else content.pop("method")
+    settings = from_table(Settings, {**table, "method": method.NAME}, path)
+    return Config(replace(settings, method=from_table(method.Settings, own, path)), content, earlier_version)
+
+
+def _own_of_earlier(name: str, cls: type[Any], table: dict[str, Any]) -> dict[str, Any]:
+    """The method's own settings out of a table that held those of all methods; the rest of them is dropped."""
+    shared = {field.name for field in fields(Settings)}
+    renamed = RENAMED.get(name, {})
+    rest = {renamed.get(key, key): table.pop(key) for key in list(table) if key not in shared}
+    known = {field.name for field in fields(cls)}
+    every = {field.name for field in fields(load("sdas").Settings)} | set(renamed.values())
+    return {key: value for key, value in rest.items() if key in known or key not in every}

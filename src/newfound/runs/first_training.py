@@ -1,0 +1,84 @@
+"""A first training that is taken from another run, instead of being trained again."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from newfound.distributed import asked_of_first
+from newfound.errors import UserError
+from newfound.methods import method_of
+from newfound.runs.config import Config, read_config
+from newfound.runs.folder import FINGERPRINTED, RunFolder
+from newfound.settings import DataFacts, Settings
+
+SAME = ("classes", "backbone", "grad_from_block", "image_size")
+NOT_OF_IT = ("method", "preset", "weights", "bank_dir", "device", "compile")
+
+
+def wanted_from(settings: Settings) -> Path | None:
+    """The run to take it from, if one was named."""
+    place: Path | None = getattr(settings.method, "stage1", None)
+    return place
+
+
+@asked_of_first
+def classes_there(place: Path) -> int | None:
+    """How many classes that run was begun with."""
+    return _config(RunFolder(place)).settings.classes
+
+
+@asked_of_first
+def check_serves(
+    earlier: RunFolder, settings: Settings, facts: DataFacts, fingerprints: dict[str, str]
+) -> dict[str, Any]:
+    """How it was trained otherwise than ``settings`` would; raises if it has not ended or cannot serve."""
+    config = _config(earlier)
+    if differ := _differences(config, settings, facts, fingerprints):
+        raise UserError(f"--stage1 {earlier.path} does not fit: {'; '.join(differ)}")
+    state = earlier.journal.checkpoints.state(1)
+    if state["epoch"] < state["epochs"]:
+        raise UserError(
+            f"--stage1 {earlier.path}: its first training has done {state['epoch']} of {state['epochs']} epochs. "
+            "Let it end, with --resume."
+        )
+    return _trained_otherwise(config.settings, settings)
+
+
+def _config(earlier: RunFolder) -> Config:
+    if not earlier.has_config() or not earlier.journal.has_first_training():
+        raise UserError(f"--stage1 {earlier.path}: there is no run of this version with a first training in it")
+    return read_config(earlier.path / "config.toml")
+
+
+def _differences(config: Config, settings: Settings, facts: DataFacts, fingerprints: dict[str, str]) -> list[str]:
+    theirs = config.settings
+    differ = [
+        f"{name} {getattr(theirs, name)} there, {getattr(settings, name)} here"
+        for name in SAME
+        if getattr(theirs, name) != getattr(settings, name)
+    ]
+    for section in ("data", "backbone"):
+        if config.sections.get(section, {}).get("fingerprint") != fingerprints[section]:
+            differ.append(f"{FINGERPRINTED[section]} differ")
+    method, needed = method_of(theirs), method_of(settings).NEEDS.first_training
+    trainings = method.trainings(theirs.method, facts)
+    if needed != method.NAME and (method.NEEDS.first_training != needed or trainings < 2):
+        differ.append(f"its first training is not one of {needed}: its method is {method.NAME}")
+    if config.earlier_version:
+        differ.append("it was made by an earlier version of newfound")
+    return differ
+
+
+def _trained_otherwise(theirs: Settings, settings: Settings) -> dict[str, Any]:
+    """Shared settings, and those both methods have, where they differ."""
+    pairs = [(theirs, settings), (theirs.method, settings.method)]
+    return {
+        field.name: getattr(there, field.name)
+        for there, here in pairs
+        for field in fields(there)  # type: ignore[arg-type]
+        if field.name not in NOT_OF_IT
+        and hasattr(here, field.name)
+        and getattr(there, field.name) != getattr(here, field.name)
+    }

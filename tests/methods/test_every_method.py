@@ -1,0 +1,124 @@
+"""The contract of a method (CONTRIBUTING, "How to add a method"), for each of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helping import contract, wrong_methods
+from helping.groups import CLASSES, LABELS, TRUE, UNLABELLED
+from newfound import CategoryDiscovery
+from newfound.evaluate import cluster_accuracy
+from newfound.methods import METHODS, load
+from newfound.settings import Settings
+from newfound.settings.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+every_method = pytest.mark.parametrize("method", [load(name) for name in METHODS], ids=METHODS)
+
+
+@every_method
+def test_it_says_what_it_is(method):
+    assert method.NAME in METHODS
+    assert method.ABOUT.endswith(".")
+    assert "\n" not in method.ABOUT
+    assert method.SOURCE
+    assert set(method.PRESETS) <= set(PRESETS)
+    own = set(method.Settings.__dataclass_fields__)
+    for values in (method.DEFAULTS, *method.PRESETS.values()):
+        assert set(values) <= own | set(Settings.__dataclass_fields__)
+
+
+@every_method
+def test_it_is_documented(method):
+    assert f"`{method.NAME}`" in (ROOT / "docs" / "methods.md").read_text("utf-8")
+
+
+@every_method
+def test_planted_groups_are_found(method):
+    contract.check_finds_groups(method)
+
+
+@every_method
+def test_stopped_after_every_epoch_it_resumes_to_the_same_bytes(method):
+    contract.check_resumes(method)
+
+
+@every_method
+def test_the_truth_changes_nothing(method):
+    contract.check_ignores_truth(method)
+
+
+@every_method
+def test_losses_are_pure(method):
+    contract.check_losses_are_pure(method)
+
+
+@every_method
+def test_settings_survive_the_file(method, tmp_path):
+    contract.check_config(method, tmp_path)
+
+
+@every_method
+def test_the_predictor_labels_the_training_samples_as_the_run_did(method):
+    found = contract.run(contract.settings_of(method))
+    predicted = found.predictor.probabilities(found.prediction.features).argmax(dim=1)
+    assert (predicted == found.prediction.classes).double().mean() > 0.97  # exactly, but for CMS's own clustering
+
+
+@every_method
+def test_the_estimator_runs_it(method):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(CLASSES, 8))[TRUE] * 3 + random.normal(size=(len(TRUE), 8))
+    found = CategoryDiscovery(CLASSES, method=method.NAME, epochs=5, random_state=0).fit(X, LABELS)
+    score = cluster_accuracy(TRUE[UNLABELLED], found.labels_[UNLABELLED], TRUE[UNLABELLED] < 3)
+    assert score.all > 0.8
+    assert np.array_equal(found.predict(X), found.labels_)
+
+
+@pytest.fixture(scope="module")
+def apart():
+    """How far the weights of one process and of two are apart, by method."""
+    program = Path(contract.__file__).with_name("methods_together.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    environment = {"PYTHONPATH": f"{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@every_method
+def test_two_processes_equal_one(method, apart):
+    assert apart[method.NAME] < 1e-4  # what the order of sums makes of a few steps; weights are about 1
+
+
+# A method that breaks the contract is noticed
+
+
+def test_state_in_an_attribute_is_noticed():
+    with pytest.raises(AssertionError):
+        contract.check_resumes(wrong_methods.COUNTS_IN_ATTRIBUTE)
+
+
+def test_an_update_inside_losses_is_noticed():
+    with pytest.raises(AssertionError, match=r"changes when it is computed again|losses change the state"):
+        contract.check_losses_are_pure(wrong_methods.UPDATES_IN_LOSSES)
+
+
+def test_a_parameter_behind_everyone_is_noticed(apart):
+    assert apart["acts_behind_everyone"] > 1e-3
+
+
+def test_a_look_at_the_truth_is_noticed():
+    with pytest.raises(AssertionError):
+        contract.check_ignores_truth(wrong_methods.PEEKS_AT_TRUTH)
+
+
+def test_no_method_names_what_belongs_to_the_loop():
+    for path in (ROOT / "src" / "newfound" / "methods").glob("*.py"):
+        text = path.read_text("utf-8")
+        assert "_referee" not in text
+        assert "_oracle" not in text.replace("is_oracle", "")
