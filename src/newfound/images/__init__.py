@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 
 from newfound.errors import UserError
-from newfound.images.decode import Unreadable, open_image
+from newfound.images.decode import Unreadable, open_with_digest
 from newfound.images.labels import LabelFile, LabelRow, listed, match_rows, read_labels
-from newfound.images.scan import Scan, Skipped, check_folder, identities, look_through, why_not
+from newfound.images.scan import Scan, Skipped, check_folder, identities, look_through
 
 UNLABELLED = -1
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 LABEL_FILE_NAMES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 
 _PROOF_SIDE = 256  # enough pixels to prove a file readable, and quick for large JPEGs
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)  # compare tables by their fingerprint
@@ -69,10 +68,10 @@ class ImageTable:
         """Image number `index`, upright, as RGB, as long as it is still the one that was listed."""
         path = self.path(index)
         try:
-            image = open_image(path, shorter_side)
-            if _digest(path) != self.digests[index]:
+            image, digest = open_with_digest(path, shorter_side)
+            if digest != self.digests[index]:
                 raise Unreadable("its content is another one")
-        except (Unreadable, OSError) as error:
+        except Unreadable as error:
             raise UserError(
                 f"{path} has changed since the folder was looked through: {error}. "
                 "Restore it, or start again with the folder as it is."
@@ -209,20 +208,9 @@ def _read_all(
 
 def _read_one(path: Path) -> str | Unreadable:
     try:
-        open_image(path, shorter_side=_PROOF_SIDE)  # first, so that a film is not read to its end
-        return _digest(path)
+        return open_with_digest(path, shorter_side=_PROOF_SIDE)[1]
     except Unreadable as error:
         return error
-    except OSError as error:
-        return Unreadable(why_not(error))
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> str:
