@@ -3,7 +3,9 @@
 A bank belongs to one recipe (trunk weights, image size, views) and holds one row per image *content*:
 
     <folder>/<backbone>-<key>/recipe.json     what the rows are
-                              shard-<name>.*  (1 + V) × tokens per row; view 0 is the evaluation view
+                              shard-<name>.*  rows of (1 + V) × tokens: the evaluation view, V weak training views
+
+A bank with strong views is another bank, with V more of them at the end of each row.
 
 So another run, another folder with some of the same photos, or a run after a kill computes only what is missing. An
 image's views go through the trunk together and alone: its row does not depend on its neighbours.
@@ -34,7 +36,8 @@ from newfound.backbones import Backbone
 from newfound.distributed import from_first, is_first, processes, share, wait_for_all
 from newfound.errors import UserError
 from newfound.images import ImageTable
-from newfound.images.views import RECIPE, resized_side, to_tensor, views_of
+from newfound.images.views import RECIPE, STRONG_RECIPE, resized_side, to_tensor, views_of
+from newfound.random_streams import STEP_VIEWS
 from newfound.screen import Screen, megabytes
 from newfound.sources.shards import Places, find_rows, map_shard, remove_leftovers, write_shard
 from newfound.sources.vectors import WHOLE, draw_view_pair
@@ -55,17 +58,23 @@ class Recipe:
     weights: str
     token_shape: tuple[int, ...]
     image_size: int
-    views: int
+    views: int  # weak ones for training
     view_recipe: str = RECIPE
     view_seed: int = VIEW_SEED
 
     @classmethod
-    def of(cls, backbone: Backbone, views: int) -> Recipe:
-        return cls(backbone.name, backbone.fingerprint, backbone.token_shape, backbone.image_size, views)
+    def of(cls, backbone: Backbone, views: int, strong: bool = False) -> Recipe:
+        view_recipe = STRONG_RECIPE if strong else RECIPE
+        return cls(backbone.name, backbone.fingerprint, backbone.token_shape, backbone.image_size, views, view_recipe)
+
+    @property
+    def strong(self) -> bool:
+        """Whether there are as many strong views as weak ones, after them."""
+        return self.view_recipe == STRONG_RECIPE
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        return (1 + self.views, *self.token_shape)
+        return (1 + self.views * (2 if self.strong else 1), *self.token_shape)
 
     @property
     def row_bytes(self) -> int:
@@ -83,7 +92,7 @@ class Bank:
     def __init__(
         self,
         recipe: Recipe,
-        shards: Sequence[NDArray[np.float16]],  # each m×(1 + V)×tokens
+        shards: Sequence[NDArray[np.float16]],  # each m×row
         shard: NDArray[np.int64],
         row: NDArray[np.int64],
     ) -> None:
@@ -98,9 +107,15 @@ class Bank:
         chosen = np.asarray(images, dtype=np.int64)
         return torch.from_numpy(self._read(chosen, np.zeros_like(chosen))).float()
 
-    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> NDArray[np.float16]:
-        """Two different training views of each image, or of a part of them: all first views, then all second views."""
-        first, second = draw_view_pair(self.recipe.views, len(images), seed, step)
+    def read_pair(
+        self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE, stream: int = STEP_VIEWS
+    ) -> NDArray[np.float16]:
+        """Two different training views of each image, or of a part of them: all first views, then all second views.
+
+        Where the bank has strong views, the first ones are of those."""
+        first, second = draw_view_pair(self.recipe.views, len(images), seed, step, stream)
+        if self.recipe.strong:
+            first = first + self.recipe.views
         views = 1 + np.concatenate([first[part], second[part]])
         return self._read(np.concatenate([images[part], images[part]]), views)
 
@@ -118,9 +133,11 @@ class Bank:
         return read
 
 
-def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen) -> Bank:
+def open_bank(
+    table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen, strong: bool = False
+) -> Bank:
     """The bank of these images, built as far as it is not there yet."""
-    recipe = Recipe.of(backbone, views)
+    recipe = Recipe.of(backbone, views, strong)
     store = folder / recipe.folder_name
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -185,7 +202,7 @@ def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> 
 def _announcement(recipe: Recipe, store: Path, missing: int, there: int) -> str:
     if not missing:
         return f"bank: all {there:,} images are in {store}"
-    per_image = f"{1 + recipe.views} views × {'×'.join(map(str, recipe.token_shape))} float16"
+    per_image = f"{recipe.row_shape[0]} views × {'×'.join(map(str, recipe.token_shape))} float16"
     size = megabytes(missing * recipe.row_bytes)
     return f"bank: {missing:,} images × {per_image} = {size} to build in {store}; {there:,} are there already"
 
@@ -205,11 +222,12 @@ def _build(
     table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, missing: list[int], screen: Screen
 ) -> None:
     per_shard = max(1, min(SHARD_IMAGES, SHARD_BYTES // recipe.row_bytes))
-    training_views = list(range(1, 1 + recipe.views))
+    weak = range(1, 1 + recipe.views)
+    strong = range(1 + recipe.views, recipe.row_shape[0])  # other numbers, so that they are other crops
 
     def row_of(image: int) -> Tensor:
         photo = table.open(image, shorter_side=resized_side(recipe.image_size))
-        pixels = views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], training_views)
+        pixels = views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], weak, strong)
         row = run_trunk(backbone, pixels).half()
         if not row.isfinite().all():
             raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
