@@ -22,7 +22,8 @@ from newfound.evaluate import (
     rand_index,
 )
 from newfound.images import ImageTable
-from newfound.images.labels import match_rows, read_labels
+from newfound.images.labels import read_labels
+from newfound.images.matching import match_rows
 
 
 @dataclass(frozen=True)
