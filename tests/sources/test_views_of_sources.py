@@ -60,14 +60,15 @@ def test_the_source_is_what_was_asked_for(opened, tmp_path):
 @pytest.mark.parametrize("kind", ["bank", "strong bank", "fresh", "strong fresh", "vectors"])
 @pytest.mark.parametrize("stream", [STEP_VIEWS, MEMORY_VIEWS])
 def test_a_set_is_read_in_pieces_as_it_is_read_whole(opened, kind, stream):
-    source = vectors() if kind == "vectors" else opened(kind.split()[-1], strong=kind.startswith("strong"))
+    strong = kind.startswith("strong")
+    source = vectors() if kind == "vectors" else opened(kind.split()[-1], strong=strong)
     everything = np.arange(len(source))
-    whole = source.read_pair(everything, seed=1, step=4, stream=stream)
+    whole = source.read_pair(everything, seed=1, step=4, stream=stream, strong=strong)
     first, second = whole[: len(source)], whole[len(source) :]
     for start in range(0, len(source), 7):
         piece = slice(start, start + 7)
         expected = np.concatenate([first[piece], second[piece]])
-        assert np.array_equal(source.read_pair(everything, 1, 4, piece, stream), expected)
+        assert np.array_equal(source.read_pair(everything, 1, 4, piece, stream, strong), expected)
 
 
 @pytest.mark.parametrize("kind", ["bank", "fresh", "vectors"])
@@ -116,7 +117,7 @@ def test_a_strong_bank_is_another_bank_beside_the_weak_one(opened, table, quick_
 
 
 def test_a_strong_bank_takes_first_views_from_strong_rows(opened, table, quick_backbone):
-    pair = opened("bank", strong=True).read_pair(IMAGES, seed=0, step=1)
+    pair = opened("bank", strong=True).read_pair(IMAGES, seed=0, step=1, strong=True)
     drawn = draw_view_pair(V, len(IMAGES), seed=0, step=1)
     for k, image in enumerate(IMAGES):
         pixels = views_of(table.open(image), 32, 0, table.digests[image], [1, 2, 3], strong=[4, 5, 6])
@@ -132,13 +133,16 @@ def test_the_other_views_of_a_strong_bank_are_those_of_a_weak_one(opened):
     close = {"rtol": 2e-3, "atol": 2e-3}  # more views go through the trunk together
     np.testing.assert_allclose(strong.evaluation(IMAGES), weak.evaluation(IMAGES), **close)
     n = len(IMAGES)
-    one, other = weak.read_pair(IMAGES, 0, 1), strong.read_pair(IMAGES, 0, 1)
+    one, other = weak.read_pair(IMAGES, 0, 1), strong.read_pair(IMAGES, 0, 1, strong=True)
     np.testing.assert_allclose(other[n:], one[n:], **close)
     assert np.abs(other[:n].astype(float) - one[:n]).max() > 0.1
 
 
 def test_fresh_first_views_are_strong_and_second_ones_as_before(opened, table):
-    weak, strong = opened("fresh").read_pair(IMAGES, 0, 1), opened("fresh", strong=True).read_pair(IMAGES, 0, 1)
+    weak, strong = (
+        opened("fresh").read_pair(IMAGES, 0, 1),
+        opened("fresh", strong=True).read_pair(IMAGES, 0, 1, strong=True),
+    )
     n = len(IMAGES)
     assert np.array_equal(strong[n:], weak[n:])
     for k, image in enumerate(IMAGES):

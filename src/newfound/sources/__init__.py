@@ -27,9 +27,16 @@ class Source(Protocol):
         """Tokens of the one fixed view of these images."""
 
     def read_pair(
-        self, images: NDArray[np.int64], seed: int, step: int, part: slice = ..., stream: int = ...
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = ...,
+        stream: int = ...,
+        strong: bool = ...,
     ) -> NDArray[Any]:
-        """Two random training views of each image, or of a part of them: all first views, then all second views.
+        """Two random training views of each image, or of a part of them: all first views, then all second views; with
+        ``strong`` the first ones are strongly augmented, if the source has images.
 
         What is drawn depends on the seed, the random stream, the step and the place among `images`, not on `part`: so
         processes share a batch, and a large set is read in pieces."""
@@ -51,8 +58,8 @@ def open_source(
 ) -> Source:
     """Where training takes its views from: the bank, built where need be, or the images themselves.
 
-    With `strong`, the first view of each pair is strongly augmented."""
+    With `strong`, there are strongly augmented views, too."""
     if views == "fresh":
-        return FreshViews(table, backbone, precision, strong)
+        return FreshViews(table, backbone, precision)
     folder = bank_dir or default_bank_folder()
     return open_bank(table, backbone, views=bank_views, folder=folder, screen=screen, strong=strong)

@@ -108,13 +108,19 @@ class Bank:
         return torch.from_numpy(self._read(chosen, np.zeros_like(chosen))).float()
 
     def read_pair(
-        self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE, stream: int = STEP_VIEWS
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = WHOLE,
+        stream: int = STEP_VIEWS,
+        strong: bool = False,
     ) -> NDArray[np.float16]:
-        """Two different training views of each image, or of a part of them: all first views, then all second views.
-
-        Where the bank has strong views, the first ones are of those."""
+        """Two different training views of each image, or of a part of them: all first views, then all second views;
+        with ``strong`` the first ones are strong."""
         first, second = draw_view_pair(self.recipe.views, len(images), seed, step, stream)
-        if self.recipe.strong:
+        if strong:
+            assert self.recipe.strong  # a method says beforehand that it needs them
             first = first + self.recipe.views
         views = 1 + np.concatenate([first[part], second[part]])
         return self._read(np.concatenate([images[part], images[part]]), views)

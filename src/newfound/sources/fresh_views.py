@@ -22,10 +22,10 @@ STREAM_LENGTH = 2**56  # numbers of views that each random stream has for itself
 
 
 class FreshViews:
-    """The same questions as a bank answers, answered by reading the images again; the first views may be strong."""
+    """The same questions as a bank answers, answered by reading the images again."""
 
-    def __init__(self, table: ImageTable, backbone: Backbone, precision: str = "float32", strong: bool = False) -> None:
-        self._table, self._backbone, self._precision, self._strong = table, backbone, precision, strong
+    def __init__(self, table: ImageTable, backbone: Backbone, precision: str = "float32") -> None:
+        self._table, self._backbone, self._precision = table, backbone, precision
         self._pool = ThreadPoolExecutor(max(2, torch.get_num_threads()))
 
     def __len__(self) -> int:
@@ -37,16 +37,23 @@ class FreshViews:
         return through_trunk(self._backbone, np.concatenate(list(pixels)), self._precision)
 
     def read_pair(
-        self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE, stream: int = STEP_VIEWS
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = WHOLE,
+        stream: int = STEP_VIEWS,
+        strong: bool = False,
     ) -> NDArray[np.uint8]:
-        """Two new views of each image, or of a part of them: all first views, then all second views."""
+        """Two new views of each image, or of a part of them: all first views, then all second views; with ``strong``
+        the first ones are strong."""
         start = (stream - STEP_VIEWS) * STREAM_LENGTH + 2 * step * len(images)
 
         def pair_of(k: int) -> NDArray[np.uint8]:
             first, second = start + 2 * k, start + 2 * k + 1
-            if self._strong:
-                _, weak, strong = self._pixels(int(images[k]), seed, [second], [first])
-                return np.stack([strong, weak])
+            if strong:
+                _, weak_view, strong_view = self._pixels(int(images[k]), seed, [second], [first])
+                return np.stack([strong_view, weak_view])
             return self._pixels(int(images[k]), seed, [first, second])[1:]
 
         pixels = self._pool.map(pair_of, range(len(images))[part])

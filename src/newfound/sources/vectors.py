@@ -35,10 +35,16 @@ class Embeddings:
         return self._rows[np.asarray(images), 0]
 
     def read_pair(
-        self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE, stream: int = STEP_VIEWS
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = WHOLE,
+        stream: int = STEP_VIEWS,
+        strong: bool = False,
     ) -> NDArray[np.float32]:
         """Two training views of each sample, or of a part of them, different ones if there are: all first ones, then
-        all second ones."""
+        all second ones. There are no pixels that could be strongly augmented."""
         views = max(self._rows.shape[1] - 1, 1)
         first, second = draw_view_pair(views, len(images), seed, step, stream)
         offset = 1 if self._rows.shape[1] > 1 else 0
