@@ -53,9 +53,9 @@ class Truth:
         """For each of ``images``: is its label, read through the matching of ``predicted``, its true class?"""
         true = np.full(len(predicted), -1)
         true[self.images] = self.classes
-        matched = matched_classes(self.classes, predicted[self.images])
-        meant = np.full(max(len(matched), int(labels.max(initial=0)) + 1), -2)
-        meant[: len(matched)] = matched  # -2: a class that no image with a known truth was put into
+        clusters = predicted[self.images]
+        meant = np.full(int(max(clusters.max(), labels.max(initial=0))) + 1, -2)
+        meant[clusters] = matched_classes(self.classes, clusters)  # -2: no image with a known truth was put there
         return np.asarray(meant[labels] == true[images])
 
 
