@@ -14,6 +14,7 @@ from newfound.runs.folder import RunFolder
 from newfound.training.loop import Prediction
 
 NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
+ROWS = 1024  # of probabilities that are held a second time
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,36 @@ def assign(
 ) -> Assignment:
     """Take the most probable class of each image; ``directions`` are the rows of the classifier, K×d."""
     names = new_names(known_names + unseen, len(directions) - len(known_names))
-    probabilities = prediction.probabilities.double().numpy()
-    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+    probabilities = prediction.probabilities.numpy()
+    best, second = two_best(probabilities)
     rows = np.arange(len(probabilities))
     return Assignment(
         class_names=known_names + names,
         unseen=unseen,
         n_known=len(known_names),
-        classes=order[:, 0],
-        confidence=probabilities[rows, order[:, 0]],
-        runner_up=order[:, 1],
-        runner_up_confidence=probabilities[rows, order[:, 1]],
+        classes=best,
+        confidence=probabilities[rows, best].astype(np.float64),
+        runner_up=second,
+        runner_up_confidence=probabilities[rows, second].astype(np.float64),
         nearest_class=_nearest(directions),
         is_anchor=is_anchor,
     )
+
+
+def two_best(scores: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row of N×K scores, K > 1, the column of the largest and of the next largest; of equal ones the first.
+
+    >>> two_best(np.array([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]]))
+    (array([1, 0]), array([2, 2]))
+    """
+    best = scores.argmax(axis=1)
+    second = np.empty_like(best)
+    for start in range(0, len(scores), ROWS):
+        block = slice(start, start + ROWS)
+        others = scores[block].copy()
+        others[np.arange(len(others)), best[block]] = -np.inf
+        second[block] = others.argmax(axis=1)
+    return best, second
 
 
 def new_names(known: tuple[str, ...], count: int) -> tuple[str, ...]:
