@@ -144,16 +144,16 @@ def _array(rows: list[dict[str, str]], column: str, convert: Any, kind: Any) -> 
     return np.array([convert(row[column]) for row in rows], dtype=kind)
 
 
-def read_json(path: Path, *numbers: str) -> dict[str, Any] | None:
-    """A file of the run with at least these numbers in it, None where it has none."""
+def read_json(path: Path, *numbers: str, remedy: str = WITHOUT) -> dict[str, Any] | None:
+    """A file of the run with at least these numbers in it, None where there is none; ``remedy``: if it is damaged."""
     if not path.is_file():
         return None
     try:
         content = load_json(path)
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}. {WITHOUT}") from error
+        raise UserError(f"{path} is damaged: {error}. {remedy}") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), int | float) for name in numbers):
-        raise UserError(f"{path} is not as a run writes it. {WITHOUT}")
+        raise UserError(f"{path} is not as a run writes it. {remedy}")
     return content
 
 
