@@ -161,10 +161,10 @@ def test_a_decision_is_on_disk_before_the_answer(results):
         assert server.state() == state
         assert server.decide(action="split", **{"class": 3}, revision=1)[0] == 200
         assert json.loads(server.ask("POST", "/api/undo", {"revision": 2})[2])["redo"] == "split"
-        said = server.stop()
+        output = server.stop()
         assert server.process.returncode == 0
-    assert "1 decision is in" in said
-    assert f"newfound discover {results.root} --continue {results.run.path}" in said
+    assert "1 decision is in" in output
+    assert f"newfound discover {results.root} --continue {results.run.path}" in output
     assert '"revision":3' in (results.run.path / "report.html").read_text()
     assert [path.name for path in results.run.path.rglob("*.tmp")] == []
 

@@ -87,8 +87,8 @@ def test_predictions_of_the_model_alone(made, newfound, tmp_path):
         shutil.copy(made.run / name, tmp_path)
     answer = newfound("predict", tmp_path, made.root / "images", "--out", tmp_path / "table.csv")
     answer.check_done()
-    said = "warning: ORACLE: the truth was used in training this model, for analysis\n"
-    assert (said in answer.out) == ("ORACLE" in answer.out) == made.oracle
+    warning = "warning: ORACLE: the truth was used in training this model, for analysis\n"
+    assert (warning in answer.out) == ("ORACLE" in answer.out) == made.oracle
     made.check_rows(tmp_path / "table.csv")
 
 

@@ -24,8 +24,9 @@ from newfound.images.decode import Unreadable, open_image
 from newfound.report.page import assembled, policy, render_page
 from newfound.report.thumbnails import MEDIA_TYPE, thumbnail
 from newfound.review.static import script, style
-from newfound.runs.decisions import Decision, DecisionLog, Outdated, Refused, halves
+from newfound.runs.decisions import DecisionLog, Outdated
 from newfound.runs.results import Results
+from newfound.runs.reviewed import Decision, Refused, halves
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig  # older releases have none, and take the argument all the same
