@@ -8,7 +8,7 @@ from newfound.runs.scoring import Truth
 def truth(classes, images):
     classes = np.array(classes)
     names = tuple("abcdefgh"[: classes.max() + 1])
-    return Truth(np.array(images), classes, classes < 1, untold=0, names=names)
+    return Truth(np.array(images), classes, classes < 1, without_truth=0, names=names)
 
 
 def test_an_anchor_is_clean_where_its_cluster_is_matched_with_its_class():

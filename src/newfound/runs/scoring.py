@@ -1,4 +1,4 @@
-"""Keeping the score where the truth is known. Training is told how well it does, and learns nothing from it."""
+"""Keeping the score where the truth is known. The scores are logged; training learns nothing from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Truth:
     images: NDArray[np.int64]  # n: positions in the table
     classes: NDArray[np.int64]  # n
     known: NDArray[np.bool_]  # n: is the true class a known one
-    untold: int  # unlabelled images the file does not name
+    without_truth: int  # unlabelled images the file does not name
     names: tuple[str, ...]  # of the classes
 
     @property
@@ -75,7 +75,7 @@ def read_truth(path: Path, table: ImageTable) -> Truth:
         images=images,
         classes=np.array([number[name] for name in names], dtype=np.int64),
         known=np.isin(names, table.class_names),
-        untold=len(unlabelled) - len(images),
+        without_truth=len(unlabelled) - len(images),
         names=tuple(number),
     )
 
@@ -95,7 +95,7 @@ def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64],
         "nmi": mutual_information(truth.classes, ours),
         "ari": rand_index(truth.classes, ours),
         "images_scored": len(truth.images),
-        "images_without_truth": truth.untold,
+        "images_without_truth": truth.without_truth,
         "true_classes": len(np.unique(truth.classes)),
     }
     metrics = _without_nan(metrics)
