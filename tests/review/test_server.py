@@ -1,13 +1,16 @@
 """The review's server: who may ask, what it gives, and that decisions are kept."""
 
 import json
+import shlex
 import signal
 
 import pytest
+import tyro
 from PIL import Image
 
 from helping.live_review import in_thread, live
 from helping.small_runs import small_run
+from newfound.app.main import Discover
 from newfound.errors import UserError
 from newfound.report import write_report
 from newfound.review import continue_command, review
@@ -198,7 +201,11 @@ def test_a_port_that_is_taken(results, served):
 def test_the_next_command_keeps_what_was_chosen(tmp_path):
     results = small_run(tmp_path)
     config = results.run.path / "config.toml"
-    config.write_text(config.read_text().replace("image_size = 224", "image_size = 128"))
+    text = config.read_text().replace("image_size = 224", "image_size = 128")
+    config.write_text(text.replace("compile = false", "compile = true"))
     command = continue_command(read_results(results.run.path))
     assert "--image-size 128" in command
+    parsed = tyro.cli(Discover, args=shlex.split(command)[2:])  # the words after newfound discover
+    assert parsed.settings.compile
+    assert parsed.settings.image_size == 128
     assert "--epochs" not in command  # as usual

@@ -77,13 +77,13 @@ def pages_content(results: Results, screen: Screen) -> tuple[dict[str, Any], dic
             if same_images and same_classes and content.get("stability") == stability_of(results):
                 return content, thumbnails
         except (ValueError, KeyError, IndexError):
-            screen.warn(f"{path} is not as newfound writes it; it is written anew")
+            screen.warn(f"{path} is not as newfound writes it; it is written again")
     content, made = look_through(results, screen)
     return content, made.pictures
 
 
 def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, bytes], screen: Screen) -> None:
-    """The report as it stands now, and how to go on."""
+    """The report in its present state, and how to continue."""
     run = log.results.run.path
     with write_atomically(run / NAME) as file:
         file.write(render_page({**content, "live": False, "state": log.state()}, thumbnails))
@@ -104,5 +104,17 @@ def continue_command(results: Results) -> str:
         if name == "method" and value != Settings.method:
             words += ["--method", value]
         elif name not in ("classes", "device", "stage1") and value != getattr(usual, name):
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += _option(name, value)
     return shlex.join(words)
+
+
+def _option(name: str, value: object) -> list[str]:
+    """A setting as the command line takes it.
+
+    >>> _option("image_size", 128), _option("compile", True), _option("compile", False)
+    (['--image-size', '128'], ['--compile'], ['--no-compile'])
+    """
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", str(value)]
