@@ -130,7 +130,7 @@ def test_a_benchmark(newfound, tmp_path, option):
     answer = newfound("bench", "folder", "--root", root, "--lists", lists, "--seeds", 3, "--out", out, *FAST, *option)
     answer.check_done()
     assert (f"warning: {ORACLE}\n" in answer.out) == bool(option)
-    assert f"folder, seeds 3{IN_TITLE if option else ''} ┏" in words(answer.out)
+    assert f"folder, seed 3{IN_TITLE if option else ''} ┏" in words(answer.out)
     report = json.loads((out / "report.json").read_text())
     assert report.get("oracle") == (ORACLE if option else None)
     assert report["settings"]["oracle_clean_anchors"] == str(bool(option))

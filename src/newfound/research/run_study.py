@@ -152,7 +152,7 @@ class Runner:
         self._screen.say(f"{len(self._left)} runs to do, in {self._folder}")
 
     def result(self, row: str, settings: Settings) -> Result:
-        """Of one run; it is run, or gone on with, if need be."""
+        """Of one run; started or resumed if need be."""
         first = first_training(settings)
         if first is not None:
             self._run(first)

@@ -1,6 +1,6 @@
 """The review's web server. It answers to this machine, to its own page, and to whoever holds the token; to nobody else.
 
-Images are asked for by number, never by path, and leave as pictures encoded anew.
+Images are asked for by number, never by path, and leave as pictures encoded again.
 """
 
 from __future__ import annotations

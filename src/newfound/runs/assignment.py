@@ -29,7 +29,7 @@ class Assignment:
     runner_up: NDArray[np.int64]  # N
     runner_up_confidence: NDArray[np.float64]  # N
     nearest_class: NDArray[np.int64]  # K: the class whose direction is closest
-    is_anchor: NDArray[np.bool_]  # N: stood as labelled for a new class in the last epoch
+    is_anchor: NDArray[np.bool_]  # N: treated as labelled for a new class in the last epoch
 
     def sizes(self) -> NDArray[np.int64]:
         """Images per class."""

@@ -20,7 +20,7 @@ from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.settings import Settings, read_toml
 
-WITHOUT = "Delete it to go on without it."
+WITHOUT = "Delete it to continue without it."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
 
 
@@ -106,7 +106,7 @@ def read_results(path: Path | str) -> Results:
         begun = (run.path / "config.toml").is_file()
         raise UserError(
             f"{path} has no {missing[0]}: "
-            + ("the run has not come to its end. Go on with --resume." if begun else "it is not a newfound run.")
+            + ("the run has not come to its end. Continue it with --resume." if begun else "it is not a newfound run.")
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))
