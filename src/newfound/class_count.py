@@ -229,7 +229,7 @@ class _Accuracy:
 
     def values(self, clusters: NDArray[np.int64]) -> NDArray[np.float64]:
         found = np.unique(clusters[self._labelled], return_inverse=True)[1]
-        correct = matched_classes(self._classes, found)[found] == self._classes
+        correct = matched_classes(self._classes, found) == self._classes
         return np.asarray(np.bincount(self._classes, weights=correct), dtype=np.float64)
 
 
