@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from platformdirs import user_cache_path
 from torch import Tensor
 
 from newfound.atomic import write_atomically
@@ -258,6 +259,5 @@ def _first_of_each(digests: Sequence[str]) -> list[int]:
 
 
 def default_bank_folder() -> Path:
-    """Where banks live unless told otherwise: the user's cache, because every run shares them."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "newfound" / "banks"
+    """Where banks live by default: in the user's cache, because every run shares them."""
+    return user_cache_path("newfound", appauthor=False) / "banks"
