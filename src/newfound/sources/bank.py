@@ -42,7 +42,7 @@ from newfound.random_streams import STEP_VIEWS
 from newfound.screen import Screen, megabytes
 from newfound.sources.shards import Places, find_rows, map_shard, remove_leftovers, write_shard
 from newfound.sources.vectors import WHOLE, draw_view_pair
-from newfound.threads import one_thread_each, prefetched
+from newfound.threads import prefetched, single_threaded_pool
 
 VIEW_SEED = 0  # not the run's: a bank serves every seed
 SHARD_IMAGES, SHARD_BYTES = 256, 256_000_000
@@ -234,7 +234,7 @@ def _build(
             raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
         return row
 
-    with one_thread_each() as pool, screen.track("building bank", len(missing)) as progress:
+    with single_threaded_pool() as pool, screen.track("building bank", len(missing)) as progress:
         rows = prefetched(pool, row_of, missing, ahead=2 * (os.cpu_count() or 1))
         for start in range(0, len(missing), per_shard):
             images = missing[start : start + per_shard]
