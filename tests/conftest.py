@@ -10,12 +10,12 @@ from helping.doubles import SMALL_PROJECTOR, mean_colour_backbone
 from helping.hostile import newfound  # noqa: F401 - a fixture
 from helping.pictures import write_folder
 from helping.small_runs import small_run
+from newfound import settings as newfound_settings
 from newfound.report import write_report
-from newfound.runs import folder as run_folder
+from newfound.runs import checkpoints
 from newfound.screen import Screen
-from newfound.training.heads import Projector
 
-run_folder.CHECKPOINT_PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's speed
+checkpoints.PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's speed
 
 # Every machine tries the same examples, however slow it is. Other ones: pytest --hypothesis-profile=explore
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +44,7 @@ def own_cache(tmp_path_factory, monkeypatch, numbers=count()):  # noqa: B008 - o
 def small_projector():
     """For tests of what surrounds a training: as many layers, but quick to train and to write."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Projector.__init__, "__defaults__", SMALL_PROJECTOR)
+        patch.setitem(newfound_settings.DEFAULTS, "projector_width", SMALL_PROJECTOR)
         yield
 
 

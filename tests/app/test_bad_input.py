@@ -220,16 +220,16 @@ def classes(n: int, *more: object) -> tuple[object, ...]:
 
 
 SETUPS = [
-    Case("fewer classes than known", args=classes(1), refused="--classes 1 is too few: 2 classes are known already"),
+    Case("fewer classes than known", only(red=2, green=2, blue=2, unlabelled=4), classes(2), refused="2 is too few: 3 classes are known already"),
     Case("more classes than images", args=classes(25), refused="--classes 25 is too many: there are only 24 images"),
     Case("as many classes as images", only(red=2, unlabelled=6), classes(8), says="written to"),
     Case("a class of none", only(red=2, **{"None of these": 2}), classes(4), refused="cannot be called 'None of"),
-    Case("negative classes", args=classes(-3), refused="--classes"),
+    Case("negative classes", args=classes(-3), refused="at least 2, or auto; found -3"),
     Case("nothing labelled", only(unlabelled=12), classes(3), says="12 images in "),
     Case("everything labelled", only(red=6, green=6), classes(3), says="0 to sort"),
     Case("everything labelled, no class more", only(red=6, green=6), classes(2), says="0 images in 0 new classes"),
     Case("one image per class", only(red=1, green=1, unlabelled=4), classes(3), says="written to"),
-    Case("one class and no other", only(red=6), classes(1), refused="at least 2 in all"),
+    Case("one class and no other", only(red=6), classes(1), refused="--classes must be a whole number, at least 2, or auto; found 1"),
     Case("one known class", only(red=6, unlabelled=6), classes(2), says="written to"),
     Case("two images", only(red=1, unlabelled=1), classes(2), says="written to"),
     Case("two images, unlabelled", only(unlabelled=2), classes(2), says="written to"),

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from helping.groups import CLASSES, DIM, KNOWN, LABELS, N, QUIET, SOURCE, TRUE, UNLABELLED
+from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, SOURCE, TRUE, UNLABELLED, N
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
 from newfound.evaluate import cluster_accuracy

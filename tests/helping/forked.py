@@ -19,12 +19,12 @@ import torch._dynamo  # noqa: F401 - an optimiser imports it, which takes second
 import newfound.discovery
 import newfound.report
 import newfound.review
-import newfound.runs.folder
+import newfound.runs.checkpoints
 import newfound.sources.bank
 from helping.doubles import SMALL_PROJECTOR
 from helping.patience import PATIENCE
 from newfound.app import main as cli
-from newfound.training.heads import Projector
+from newfound.settings import DEFAULTS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
@@ -59,7 +59,7 @@ class Forked:
         pipes = {name: os.pipe() for name in PIPES}  # a limit on files, or a full disk, does not concern them
         self.pid = os.fork()
         if self.pid == 0:
-            newfound.runs.folder.CHECKPOINT_PAUSE = pause
+            newfound.runs.checkpoints.PAUSE = pause
             try:
                 _become(words, folder, at, then or killed, {name: into for name, (_, into) in pipes.items()})
             finally:
@@ -107,7 +107,7 @@ def run(
 
 def killed_after(seconds: float, words: list[str], folder: Path) -> Ended:
     """Killed at that time, unless it has ended before; with checkpoints as they are for everybody."""
-    command = Forked(words, folder, pause=newfound.runs.folder.CHECKPOINT_PAUSE)
+    command = Forked(words, folder, pause=newfound.runs.checkpoints.PAUSE)
     time.sleep(seconds)
     command.kill()
     return command.wait()
@@ -120,7 +120,7 @@ def killed() -> None:
 
 def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], pipes: dict[str, int]) -> None:
     newfound.sources.bank.SHARD_IMAGES = 8  # several shards of a few images
-    Projector.__init__.__defaults__ = SMALL_PROJECTOR
+    DEFAULTS["projector_width"] = SMALL_PROJECTOR
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     folder = folder.resolve()

@@ -12,7 +12,6 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +20,11 @@ from PIL import Image
 
 from helping.doubles import mean_colour_backbone
 from helping.pictures import picture
-from newfound import discovery
+from newfound import settings
 from newfound.app.main import main
 from newfound.backbones import load_backbone
-from newfound.methods import simgcd
 from newfound.runs import model
-from newfound.training.heads import Projector
+from newfound.training import opened
 
 Writer = Callable[[Path], object]
 FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "12", "--no-report"]
@@ -78,9 +76,9 @@ def newfound(capfd, monkeypatch):
 
 def make_quick(monkeypatch) -> None:
     """A backbone and a projector that take no time."""
-    monkeypatch.setattr(discovery, "load_backbone", quick_backbone)
+    monkeypatch.setattr(opened, "load_backbone", quick_backbone)
     monkeypatch.setattr(model, "load_backbone", quick_backbone)
-    monkeypatch.setattr(simgcd, "Projector", partial(Projector, hidden_dim=64))
+    monkeypatch.setitem(settings.DEFAULTS, "projector_width", 64)
 
 
 def quick_backbone(name, *, image_size, weights=None, grad_from_block=11):

@@ -2,8 +2,8 @@
 
 from helping.doubles import SMALL_PROJECTOR
 from newfound.app import main as cli
-from newfound.training.heads import Projector
+from newfound.settings import DEFAULTS
 
 if __name__ == "__main__":
-    Projector.__init__.__defaults__ = SMALL_PROJECTOR
+    DEFAULTS["projector_width"] = SMALL_PROJECTOR
     cli.main()

@@ -8,11 +8,13 @@ import numpy as np
 from PIL import Image
 
 from newfound.images import ImageTable
+from newfound.methods import decide
 from newfound.runs.assignment import Assignment, write_assignment
+from newfound.runs.config import config_text
 from newfound.runs.folder import RunFolder
 from newfound.runs.results import Results, digest_of, read_results
 from newfound.runs.stability import Stability
-from newfound.settings import Settings, to_toml
+from newfound.settings import DataFacts, Settings
 
 
 def write_run(
@@ -40,9 +42,11 @@ def write_run(
         embeddings = np.eye(64)[classes] + random.normal(0, 0.1, (n, 64))
     run = RunFolder(root / "run")
     run.path.mkdir()
-    settings = Settings(len(names), device="cpu").resolved(n_known, max(n, len(names)), 2.0)
+    facts = DataFacts(max(n, len(names)), n_known, 2 * n_known, n_known, len(names))
+    settings = decide(Settings(len(names), device="cpu"), facts)
     data = {"fingerprint": "abc", "folder": str(images), "images": n}
-    (run.path / "config.toml").write_text(to_toml(settings, data=data, versions={"newfound": "0.1.0"}), "utf-8")
+    text = config_text(settings, {"data": data, "versions": {"newfound": "0.1.0"}})
+    (run.path / "config.toml").write_text(text, "utf-8")
     labels = np.array([-1] * n if given is None else given)
     table = ImageTable(images, tuple(files), labels, names[:n_known], ("",) * n, (), ())
     assignment = Assignment(

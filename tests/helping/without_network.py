@@ -69,9 +69,9 @@ def visit(said: io.StringIO, page: list[str], ended: threading.Event) -> None:
 def run(words: list[str]) -> dict[str, object]:
     from newfound.app.commands.discover import Discover
     from newfound.app.main import main
-    from newfound.training.heads import Projector
+    from newfound.settings import DEFAULTS
 
-    Projector.__init__.__defaults__ = SMALL_PROJECTOR
+    DEFAULTS["projector_width"] = SMALL_PROJECTOR
     if words[0] == "demo":  # it unpacks the sample, and does what has been done by then
         Discover.run = lambda self, screen: screen.say("discover")  # type: ignore[method-assign]
     tried.clear()
