@@ -49,8 +49,8 @@ class Ours:
         self.model = SimGCD(tail, spec.embed_dim, SETTINGS)
         optimiser = torch.optim.SGD(parameter_groups(self.model, weight_decay=5e-5), 0.1, 0.9, fused=True)
         self.descent = SharpnessAware(optimiser, 0.05)
-        rows = torch.randn(64, 1 + VIEWS, *tokens).half()
-        self.bank = Bank(Recipe.of(self.backbone, VIEWS), list(rows))
+        rows = torch.randn(64, 1 + VIEWS, *tokens).half().numpy()
+        self.bank = Bank(Recipe.of(self.backbone, VIEWS), [rows], np.zeros(64, np.int64), np.arange(64))
         self.waited = 0.0  # seconds
 
     def steps_from_bank(self, labels: Tensor) -> None:

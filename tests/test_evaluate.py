@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from newfound.evaluate import (
+    class_accuracies,
     cluster_accuracy,
     cluster_accuracy_v1,
     cluster_accuracy_v2b,
@@ -63,6 +64,52 @@ def test_names_of_clusters_do_not_matter(seed):
     assert cluster_accuracy(true, predicted, true < 3).all == cluster_accuracy(true, renamed, true < 3).all
     assert mutual_information(true, predicted) == pytest.approx(mutual_information(true, renamed))
     assert rand_index(true, predicted) == pytest.approx(rand_index(true, renamed))
+
+
+MEASURES = (cluster_accuracy, cluster_accuracy_v1, cluster_accuracy_v2b)
+
+
+@pytest.mark.parametrize("far", [20_000, 1_000_000, 2**62])
+def test_ids_may_be_any_numbers(far):
+    """Counts between two classes are a table of two by two, however the classes are numbered."""
+    true, predicted = [0, 0, 0, far, far], [far, far, 3, 3, 3]
+    known = [True, True, True, False, False]
+    for measure in MEASURES:
+        assert measure(true, predicted, known) == measure([0, 0, 0, 1, 1], [1, 1, 0, 0, 0], known)
+    assert class_accuracies(true, predicted) == {0: pytest.approx(2 / 3), far: 1.0}
+
+
+labelled_pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=25)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=labelled_pairs, gaps=st.lists(st.integers(1, 10**6), min_size=6, max_size=6))
+def test_gaps_between_ids_do_not_matter(pairs, gaps):
+    """All three protocols, old and new, even where several matchings are optimal: only the order of the ids remains."""
+    true, predicted = np.array(pairs).T
+    ids, known = np.cumsum(gaps), true < 2
+    for measure in MEASURES:
+        plain, spread = measure(true, predicted, known), measure(ids[true], ids[predicted], known)
+        np.testing.assert_array_equal(
+            [plain.all, plain.old, plain.new], [spread.all, spread.old, spread.new], err_msg=measure.__name__
+        )
+    spread_classes = class_accuracies(ids[true], ids[predicted])
+    assert spread_classes == {int(ids[k]): share for k, share in class_accuracies(true, predicted).items()}
+
+
+@settings(max_examples=40, deadline=None)
+@given(pairs=labelled_pairs, order=st.permutations(range(6)))
+def test_other_ids_give_another_optimal_matching_at_most(pairs, order):
+    """Old and New are those of one of the best matchings, which are all that the metric leaves open."""
+    true, predicted = np.array(pairs).T
+    known = true < 2
+    every = [np.array(p)[predicted] == true for p in itertools.permutations(range(6))]
+    best = max(correct.sum() for correct in every)
+    allowed = {(correct[known].sum(), correct[~known].sum()) for correct in every if correct.sum() == best}
+    for ids in (predicted, np.array(order)[predicted]):
+        found = cluster_accuracy(true, ids, known)
+        counts = np.nan_to_num([found.old * known.sum(), found.new * (~known).sum()]).round().astype(int)
+        assert tuple(counts) in allowed
 
 
 def test_extra_clusters_stay_unmatched():

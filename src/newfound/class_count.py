@@ -30,6 +30,7 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from newfound.evaluate import matched_classes
+from newfound.random_streams import CLASS_COUNT
 
 DIRECTIONS = 128  # principal ones that k-means and the tree work in
 MOST_STARTS, DISTANCES = 5, 1_000_000  # of each k-means run: small data have time for more
@@ -40,7 +41,6 @@ FITTED = 20_000  # images that k-means moves its centres by: more cost time and 
 LINKED = 5000  # images in the tree: 100 MB of distances, held twice
 SAMPLED = 3000  # images whose silhouettes are taken
 RESAMPLINGS, PLAUSIBLE = 500, 0.9
-STREAM = 6  # of the random numbers: see CONTRIBUTING
 OF_RESAMPLING, OF_TREE, OF_SILHOUETTE, OF_KMEANS = range(4)
 TIE = 1e-9
 
@@ -193,7 +193,7 @@ def _estimate(tried: Tried, criterion: _Criterion, seed: int) -> Estimate:
 
 def _resampled(values: NDArray[np.float64], sizes: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     """Mean scores, had other units and other runs been drawn: resamplings×counts."""
-    random = np.random.default_rng([seed, STREAM, OF_RESAMPLING])
+    random = np.random.default_rng([seed, CLASS_COUNT, OF_RESAMPLING])
     _, n_runs, n_units = values.shape
     runs = random.multinomial(n_runs, np.full(n_runs, 1 / n_runs), RESAMPLINGS) / n_runs
     units = random.multinomial(n_units, np.full(n_units, 1 / n_units), RESAMPLINGS)
@@ -229,7 +229,7 @@ class _Accuracy:
 
     def values(self, clusters: NDArray[np.int64]) -> NDArray[np.float64]:
         found = np.unique(clusters[self._labelled], return_inverse=True)[1]
-        correct = matched_classes(self._classes, found)[found] == self._classes
+        correct = matched_classes(self._classes, found) == self._classes
         return np.asarray(np.bincount(self._classes, weights=correct), dtype=np.float64)
 
 
@@ -292,7 +292,7 @@ def _tree_cuts(
 
 
 def _drawn(images: int, wanted: int, seed: int, purpose: int) -> NDArray[np.int64]:
-    random = np.random.default_rng([seed, STREAM, purpose])
+    random = np.random.default_rng([seed, CLASS_COUNT, purpose])
     return np.sort(random.permutation(images)[:wanted])
 
 

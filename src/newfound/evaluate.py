@@ -28,7 +28,7 @@ def cluster_accuracy(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) ->
     Accuracy(all=0.75, old=1.0, new=0.5)
     """
     true, predicted, known = _checked(true, predicted, known)
-    correct = matched_classes(true, predicted)[predicted] == true
+    correct = matched_classes(true, predicted) == true
     return Accuracy(_share(correct), _share(correct[known]), _share(correct[~known]))
 
 
@@ -39,7 +39,7 @@ def cluster_accuracy_v1(true: ArrayLike, predicted: ArrayLike, known: ArrayLike)
     def matched_share(mask: NDArray[np.bool_]) -> float:
         if not mask.any():
             return float("nan")
-        return _share(matched_classes(true[mask], predicted[mask])[predicted[mask]] == true[mask])
+        return _share(matched_classes(true[mask], predicted[mask]) == true[mask])
 
     old, new = matched_share(known), matched_share(~known)
     share_old = known.mean()
@@ -50,10 +50,8 @@ def cluster_accuracy_v1(true: ArrayLike, predicted: ArrayLike, known: ArrayLike)
 def cluster_accuracy_v2b(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> Accuracy:
     """The main matching, but a mean over classes instead of over samples: rare classes count as much as common ones."""
     true, predicted, known = _checked(true, predicted, known)
-    correct = matched_classes(true, predicted)[predicted] == true
-    classes = np.unique(true)
-    per_class = np.array([correct[true == c].mean() for c in classes])
-    is_known = np.array([known[true == c].any() for c in classes])
+    _, per_class = _class_shares(true, matched_classes(true, predicted) == true)
+    is_known = _class_shares(true, known)[1] > 0
     return Accuracy(_share(per_class), _share(per_class[is_known]), _share(per_class[~is_known]))
 
 
@@ -64,8 +62,8 @@ def class_accuracies(true: ArrayLike, predicted: ArrayLike) -> dict[int, float]:
     {0: 1.0, 1: 0.5}
     """
     true, predicted, _ = _checked(true, predicted, np.zeros(len(np.asarray(true)), dtype=bool))
-    correct = matched_classes(true, predicted)[predicted] == true
-    return {int(k): float(correct[true == k].mean()) for k in np.unique(true)}
+    classes, shares = _class_shares(true, matched_classes(true, predicted) == true)
+    return dict(zip(classes.tolist(), shares.tolist(), strict=True))
 
 
 def mutual_information(true: ArrayLike, predicted: ArrayLike) -> float:
@@ -79,14 +77,25 @@ def rand_index(true: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def matched_classes(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each cluster the class it is matched with, so that most samples agree (Hungarian method)."""
-    size = int(max(true.max(), predicted.max())) + 1
-    counts = np.zeros((size, size), dtype=np.int64)
-    np.add.at(counts, (predicted, true), 1)
-    clusters, classes = linear_sum_assignment(counts, maximize=True)
-    matched = np.empty(size, dtype=np.int64)
-    matched[clusters] = classes
-    return matched
+    """For each sample the class that its cluster is matched with, so that most samples agree (Hungarian method).
+
+    Where there are more clusters than classes, some are matched with a number that is no class.
+
+    >>> matched_classes(np.array([7, 7, 900, 900]), np.array([5, 5, 2, 5]))
+    array([  7,   7, 900,   7])
+    """
+    ids, places = np.unique(np.concatenate([true, predicted]), return_inverse=True)  # what ids are does not matter
+    classes, clusters = np.split(places, 2)
+    counts = np.zeros((len(ids), len(ids)), dtype=np.int64)
+    np.add.at(counts, (clusters, classes), 1)
+    _, matched = linear_sum_assignment(counts, maximize=True)  # rows come in order
+    return np.asarray(ids[matched[clusters]])
+
+
+def _class_shares(true: NDArray[np.int64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The classes there are, and which share of each is chosen."""
+    classes, places, sizes = np.unique(true, return_inverse=True, return_counts=True)
+    return classes, np.bincount(places, weights=chosen) / sizes
 
 
 def _checked(

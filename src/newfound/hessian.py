@@ -31,7 +31,8 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-TRACE_STREAM, LANCZOS_STREAM = 4, 5  # of the random numbers: see CONTRIBUTING
+from newfound.random_streams import HESSIAN_LANCZOS, HESSIAN_TRACE
+
 BLOCK = 1 << 16  # numbers that are added in their own precision
 
 Product = Callable[[Tensor], Tensor]  # v to Hv, both flat
@@ -153,7 +154,7 @@ def trace(hvp: Product, dim: int, *, samples: int, seed: int, like: Tensor | Non
         raise ValueError(f"a standard error needs at least 2 samples; found {samples}")
     found = []
     for sample in range(samples):
-        coins = np.random.default_rng([seed, TRACE_STREAM, sample]).integers(2, size=dim)
+        coins = np.random.default_rng([seed, HESSIAN_TRACE, sample]).integers(2, size=dim)
         z = _tensor(coins, like) * 2 - 1
         found.append(_dot(z, hvp(z)))
     return Estimate(float(np.mean(found)), float(np.std(found, ddof=1)) / samples**0.5)
@@ -187,7 +188,7 @@ def spectral_density(
         steps = min(steps, dim)  # then nothing is left to find
     runs = []
     for sample in range(samples):
-        start = np.random.default_rng([seed, LANCZOS_STREAM, sample]).standard_normal(dim)
+        start = np.random.default_rng([seed, HESSIAN_LANCZOS, sample]).standard_normal(dim)
         runs.append(_quadrature(*_lanczos(hvp, _tensor(start, like), steps, keep)))
     nodes, weights, residuals = (np.concatenate(parts) for parts in zip(*runs, strict=True))
     return Density(nodes, weights / samples, residuals)

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from newfound.random_streams import SEMI_KMEANS
+
 BLOCK = 2**20  # numbers held at a time: a block of doubles is 8 MB, small enough to stay near the processor
 LARGEST = 1e15  # sizes whose squares and their sums are far from the end of single precision
-STREAM = 3  # of the random numbers: see CONTRIBUTING
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def semi_kmeans(
         starts = 1  # nothing is drawn
     found = []
     for start in range(int(starts)):
-        found.append(run(_first_centres(samples, np.random.default_rng([seed, STREAM, start]).random)))
+        found.append(run(_first_centres(samples, np.random.default_rng([seed, SEMI_KMEANS, start]).random)))
         if on_start is not None:
             on_start(start + 1)
     return min(found, key=lambda one: one.inertia)

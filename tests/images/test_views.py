@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from newfound.images.views import (
+    RECIPE,
     evaluation_view,
     resize_shorter_side,
     resized_side,
@@ -87,6 +88,14 @@ def test_views_are_the_same_on_every_machine():
     """Pinned: if this fails, views have changed, and RECIPE must change with them or old banks would be reused."""
     draws = [view_generator(0, DIGEST, 1).integers(0, 1000, 3).tolist() for _ in range(2)]
     assert draws[0] == draws[1] == [692, 492, 533]
+
+
+def test_weak_views_are_pinned():
+    """Crops of an image that needs no resizing: those that every bank so far was built from."""
+    views = views_of(gradient(300, 256), 224, 0, DIGEST, [1, 2, 3, 4])
+    assert views[:, 0, 0, :2].tolist() == [[38, 16], [20, 16], [13, 20], [3, 7], [74, 27]]
+    assert views[:, 0, -1, 0].tolist() == [5, 53, 236, 226, 41]  # two of them are mirrored
+    assert RECIPE == "shorter side to size*256/224 bicubic, crop, flip 0.5; v1"
 
 
 def test_to_tensor_normalises_pixels():

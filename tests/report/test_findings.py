@@ -66,9 +66,9 @@ def test_a_doubtful_model_is_no_witness():
 
 def test_neighbours_that_side_with_the_label_are_believed():
     places, classes = blobs([30, 30])
-    said = classes.copy()
-    said[5] = 1  # the model alone thinks so
-    assert wrong_labels(places, classes, said, np.full(60, 0.9), unsure(60)) == []
+    found = classes.copy()
+    found[5] = 1  # the model alone thinks so
+    assert wrong_labels(places, classes, found, np.full(60, 0.9), unsure(60)) == []
 
 
 def test_what_the_model_confuses_by_habit_is_not_held_against_the_labels():

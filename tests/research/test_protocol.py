@@ -1,15 +1,21 @@
 """The published protocol end to end, on a small folder with a class list."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helping.pictures import write_class_folders
 from newfound.errors import UserError
 from newfound.research.datasets import load_benchmark
 from newfound.research.datasets.table import table_of, truth_of
+from newfound.research.markdown import table
 from newfound.research.protocol import bench, markdown, summary
+from newfound.research.run_study import study
+from newfound.research.seeds import deviation
 from newfound.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")
@@ -66,10 +72,43 @@ def test_other_settings_do_not_mix_with_earlier_runs(folder, tmp_path):
 def test_mean_and_spread():
     metrics = {"all": 0.5, "images_scored": 18, "confusion": {"known_as_new": 2}, "per_class": {"a|b": 0.25}}
     found = summary({0: metrics, 3: {**metrics, "all": 0.6, "confusion": {"known_as_new": 4}}})
-    assert found["numbers"] == {"all": {"mean": 55.0, "std": 5.0, "runs": [50.0, 60.0]}}
+    assert found["numbers"] == {"all": {"mean": 55.0, "std": 7.07, "runs": [50.0, 60.0]}}  # of a sample: n - 1
     assert found["confusion"] == {"known_as_new": 3.0}
     assert found["per_class"] == {"a|b": 25.0}
     confusion = {f"{g}_as_{a}": 1.0 for g in ("known", "new") for a in ("known", "new")}
     text = markdown({"dataset": "x", "seeds": [0, 3], **found, "confusion": confusion})
-    assert "| 55.0 ± 5.0 | - | - |" in text
+    assert "last epoch, mean ± sample standard deviation over seeds 0, 3." in text
+    assert "| 55.0 ± 7.1 | - | - |" in text
     assert "| a\\|b | 25.0 |" in text  # a name cannot break the table
+    single = summary({3: metrics})
+    assert single["numbers"] == {"all": {"mean": 50.0, "std": None, "runs": [50.0]}}
+    text = markdown({"dataset": "x", "seeds": [3], **single, "confusion": confusion})
+    assert "last epoch, seed 3." in text
+    assert "| 50.0 | - | - |" in text
+    assert "±" not in text
+
+
+@pytest.mark.parametrize(("seeds", "text"), [([], "at least one"), ([0, 1, 0], "--seeds has 0 more than once")])
+def test_each_seed_once(folder, tmp_path, seeds, text):
+    with pytest.raises(UserError, match=text):
+        bench("folder", folder[0], Settings(0, **FAST), lists=folder[1], seeds=seeds, out=tmp_path / "out")
+    with pytest.raises(UserError, match=text):
+        study(
+            "components", "folder", folder[0], Settings(0, **FAST), lists=folder[1], seeds=seeds, out=tmp_path / "out"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=6))
+def test_the_deviation_is_that_of_a_sample(values):
+    assert deviation(values) == pytest.approx(np.std(values, ddof=1), abs=1e-9)
+
+
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=4), st.lists(st.text(max_size=8), min_size=1, max_size=4))
+def test_no_text_breaks_a_table(header, cells):
+    """Every line has as many unescaped bars as it has cells, and one more."""
+    n = min(len(header), len(cells))
+    lines = table(header[:n], [cells[:n]]).split("\n")
+    assert len(lines) == 4
+    for line in lines[:3]:
+        assert re.sub(r"\\.", "", line).count("|") == n + 1

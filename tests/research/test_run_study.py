@@ -1,6 +1,7 @@
 """A table of the paper on a small folder; and what its rows mean."""
 
 import csv
+import json
 from dataclasses import replace
 from typing import get_args
 
@@ -13,14 +14,17 @@ from newfound.app.commands.bench import Dataset
 from newfound.app.commands.study import StudyName
 from newfound.class_count import count_classes
 from newfound.errors import UserError
+from newfound.hessian import Spectrum
 from newfound.research import run_study as study_module
 from newfound.research.datasets import DATASETS, load_benchmark
 from newfound.research.datasets.table import table_of
 from newfound.research.figures import FIGURES
 from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
-from newfound.research.run_study import Result, first_training, folder_name, markdown, settings_of, study
+from newfound.research.run_study import first_training, folder_name, settings_of, study
+from newfound.research.stored import read_class_count, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
+from newfound.research.study_table import Result, study_markdown
 from newfound.runs.folder import RunFolder
 from newfound.settings import Settings
 
@@ -143,6 +147,12 @@ def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
     assert "There are 4." in text
     assert study("class-count", "folder", folder[0], Settings(0, **FAST), **options) == text
     assert len(counted) == 1  # once and for all
+    stored_count = tmp_path / "out" / "runs" / "class_count.json"
+    whole = stored_count.read_text()
+    stored_count.write_text(whole[:20])
+    with pytest.raises(UserError, match=r"class_count\.json is damaged"):
+        study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
+    stored_count.write_text(whole)
     with pytest.raises(UserError, match="--classes has no place"):
         study("class-count", "folder", folder[0], Settings(4, **FAST), **options)
     runs = [path for path in (tmp_path / "out" / "runs").iterdir() if path.is_dir()]
@@ -165,7 +175,56 @@ def test_the_papers_numbers_stand_beside_ours():
     rows = (Row("DAS", {}, {"cub": (69.0, 69.1, 68.9)}, {"cub": (1140, 1443)}), Row("none", {}))
     metrics = {"all": 0.5, "old": 0.25, "new": 0.75}
     results = [Result("DAS", seed, {**metrics, "all": 0.5 + seed / 10}, 30, 40, 12.0) for seed in (0, 1)]
-    text = markdown(Study("title", rows, anchors=True), "cub", [*results, Result("none", 0, metrics, None, None, 3.0)])
-    ours = "| DAS | 55.0 ± 5.0 | 25.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0 % of 40 | 12 |"
+    results.append(Result("none", 0, {**metrics, "new": None}, None, None, 3.0))
+    text = study_markdown(Study("title", rows, anchors=True), "cub", results)
+    assert "mean ± sample standard deviation over seeds 0, 1." in text
+    ours = "| DAS | 55.0 ± 7.1 | 25.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0 % of 40 | 12 |"
     assert f"{ours} 69.0 | 69.1 | 68.9 | 79 % of 1443 |" in text
-    assert "| none | 50.0 ± 0.0 | 25.0 ± 0.0 | 75.0 ± 0.0 | - | 3 | - | - | - | - |" in text
+    assert "| none | 50.0 | 25.0 | - | - | 3 | - | - | - | - |" in text  # one seed has no deviation
+
+
+SPECTRUM = Spectrum(1, 2.0, 0.0, 2.0, 0.0, 2.0, 0.0, (2.0,), (1.0,))
+METRICS = {"all": 0.5, "old": 0.5, "new": None, "nmi": 0.1, "ari": 0.1}
+COUNT = {"of": [], "best": 3, "sentence": "about 3 classes"}
+
+
+def stored(folder, name, content):
+    """Read what a study has stored, whatever it is."""
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    if name == "metrics.json":
+        return read_metrics(folder)
+    return (read_class_count if name == "class_count.json" else read_spectrum)(folder / name)
+
+
+def test_what_a_study_stores_is_read_back(tmp_path):
+    assert stored(tmp_path, "metrics.json", METRICS) == METRICS
+    assert stored(tmp_path, "class_count.json", COUNT) == COUNT
+    assert stored(tmp_path, "hessian.json", SPECTRUM.to_dict()) == SPECTRUM
+    assert read_class_count(tmp_path / "nothing.json") is None
+    assert read_spectrum(tmp_path / "nothing.json") is None
+    with pytest.raises(UserError, match=r"metrics\.json is missing"):
+        read_metrics(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "class_count.json", "hessian.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\0", "[" * 100_000, '{"all": NaN}'])
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, content):
+    with pytest.raises(UserError, match=rf"{name} .*Delete it and run the study again"):
+        stored(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.json", {**METRICS, "all": None}),
+        ("class_count.json", {**COUNT, "best": 3.5}),
+        ("class_count.json", {**COUNT, "sentence": None}),
+        ("hessian.json", {**SPECTRUM.to_dict(), "nodes": ["a"]}),
+        ("hessian.json", {**SPECTRUM.to_dict(), "nodes": None}),
+        ("hessian.json", {**SPECTRUM.to_dict(), "weights": []}),
+        ("hessian.json", {**SPECTRUM.to_dict(), "more": 1}),
+    ],
+)
+def test_so_is_one_that_holds_something_else(tmp_path, name, content):
+    with pytest.raises(UserError, match=rf"{name} is not as .*Delete it and run the study again"):
+        stored(tmp_path, name, content)

@@ -164,10 +164,10 @@ def test_a_decision_is_on_disk_before_the_answer(results):
         assert server.state() == state
         assert server.decide(action="split", **{"class": 3}, revision=1)[0] == 200
         assert json.loads(server.ask("POST", "/api/undo", {"revision": 2})[2])["redo"] == "split"
-        said = server.stop()
+        output = server.stop()
         assert server.process.returncode == 0
-    assert "1 decision in " in said
-    assert f"newfound discover {results.root} --continue {results.run.path}" in said
+    assert "1 decision in " in output
+    assert f"newfound discover {results.root} --continue {results.run.path}" in output
     assert '"revision":3' in (results.run.path / "report.html").read_text()
     assert [path.name for path in results.run.path.rglob("*.tmp")] == []
 
@@ -201,7 +201,8 @@ def test_a_port_that_is_taken(results, served):
 def test_the_next_command_keeps_what_was_chosen(tmp_path):
     results = small_run(tmp_path)
     config = results.run.path / "config.toml"
-    config.write_text(config.read_text().replace("image_size = 224", "image_size = 128"))
+    text = config.read_text().replace("image_size = 224", "image_size = 128")
+    config.write_text(text.replace("compile = false", "compile = true"))
     command = continue_command(read_results(results.run.path))
     assert "--image-size 128" in command
     assert "--epochs" not in command  # as usual

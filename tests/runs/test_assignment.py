@@ -1,7 +1,11 @@
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from newfound.runs.assignment import assign, classes_in_use, new_names
+from newfound.runs import assignment as module
+from newfound.runs.assignment import assign, classes_in_use, new_names, two_best
 from newfound.training.loop import Prediction
 
 
@@ -22,15 +26,34 @@ def test_class_confidence_and_runner_up():
     assert a.is_anchor.tolist() == [False, False, True, False]
 
 
+@given(
+    scores=hnp.arrays(
+        np.float32, st.tuples(st.integers(0, 7), st.integers(2, 5)), elements=st.sampled_from([0.0, 0.25, 0.5, 1.0])
+    )
+)
+def test_two_best_are_the_first_two_of_a_stable_sort(scores):
+    order = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")
+    best, second = two_best(scores)
+    assert best.tolist() == order[:, 0].tolist()
+    assert second.tolist() == order[:, 1].tolist()
+
+
+def test_two_best_in_blocks(monkeypatch):
+    scores = np.random.default_rng(0).integers(0, 4, (50, 6)).astype(float)
+    whole = two_best(scores)
+    monkeypatch.setattr(module, "ROWS", 7)
+    np.testing.assert_array_equal(two_best(scores), whole)
+
+
 def test_empty_classes_can_be_left_out():
     probabilities = torch.tensor([[0.2, 0.1, 0.7, 0.0], [0.1, 0.1, 0.8, 0.0]])
-    said = Prediction(torch.zeros(2, 3), probabilities)
-    assert classes_in_use(said, 1).tolist() == [0, 2]  # the known one, the used one
-    assert classes_in_use(said, 2).tolist() == [0, 1, 2]
-    assert classes_in_use(said, 0).tolist() == [0, 2]  # a second one, so that there is a runner-up
+    prediction = Prediction(torch.zeros(2, 3), probabilities)
+    assert classes_in_use(prediction, 1).tolist() == [0, 2]  # the known one, the used one
+    assert classes_in_use(prediction, 2).tolist() == [0, 1, 2]
+    assert classes_in_use(prediction, 0).tolist() == [0, 2]  # a second one, so that there is a runner-up
     kept = torch.tensor([0, 2])
-    torch.testing.assert_close(said.of(kept).probabilities, torch.tensor([[2 / 9, 7 / 9], [1 / 9, 8 / 9]]))
-    assert said.of(torch.arange(4)) is said  # to the last bit
+    torch.testing.assert_close(prediction.of(kept).probabilities, torch.tensor([[2 / 9, 7 / 9], [1 / 9, 8 / 9]]))
+    assert prediction.of(torch.arange(4)) is prediction  # to the last bit
 
 
 def test_table_of_classes():

@@ -46,7 +46,7 @@ LABELS = {
 }
 
 
-def said(work: Callable[[], object]) -> str:
+def error_of(work: Callable[[], object]) -> str:
     """What a UserError says, nothing where there is none; any other exception is a failure."""
     try:
         work()
@@ -61,7 +61,7 @@ def test_labels(name, changed):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(mutated(LABELS[name], changed))
-        error = said(lambda: read_labels(path))
+        error = error_of(lambda: read_labels(path))
         if error:
             assert str(path) in error
         else:
@@ -73,7 +73,7 @@ CONFIG = to_toml(Settings(5).resolved(2, 99, 10), data={"folder": "/photos", "im
 
 
 def check_toml(text: str) -> None:
-    if error := said(lambda: from_toml(text, Path("config.toml"))):
+    if error := error_of(lambda: from_toml(text, Path("config.toml"))):
         assert "config.toml" in error
         return
     found, sections = from_toml(text, Path("config.toml"))
@@ -98,7 +98,7 @@ def test_a_config_with_bytes_changed(changed):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.toml"
         path.write_bytes(mutated(CONFIG.encode(), changed))
-        error = said(lambda: read_toml(path))
+        error = error_of(lambda: read_toml(path))
     assert not error or str(path) in error
 
 
@@ -178,6 +178,6 @@ def test_a_run_with_bytes_changed(run, name, changed):
         read_json(path / "metrics.json", "all")
 
     (path / name).write_bytes(mutated(contents[name], changed))
-    error = said(read)
+    error = error_of(read)
     (path / name).write_bytes(contents[name])
     assert not error or str(path) in error

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from helping.pictures import picture, write_folder
@@ -17,7 +19,7 @@ from newfound.errors import UserError
 from newfound.runs import labelling as module
 from newfound.runs.assignment import NONE_OF_THESE
 from newfound.runs.decisions import DecisionLog
-from newfound.runs.labelling import HEADER, predict
+from newfound.runs.labelling import HEADER, NamedClasses, label, predict
 from newfound.runs.model import load_model, references_of
 from newfound.settings import Settings
 
@@ -177,6 +179,46 @@ def test_references_are_a_sample_of_many(monkeypatch):
     assert len(references) == 10
     assert len(usual) == 50
     assert float(usual[0]) > 1e-4  # a reference is not its own neighbour
+
+
+def naive_rows(probabilities, likeness, names, n_known, refused):
+    """Rows of the table, image by image and class by class: sort all columns, then look for what is a class."""
+    columns = list(dict.fromkeys(names))
+    for i, line in enumerate(probabilities):
+        merged = [0.0] * len(columns)
+        for k, name in enumerate(names):
+            merged[columns.index(name)] += line[k]
+        order = sorted(range(len(columns)), key=lambda c: -merged[c])  # stable: of equal ones the first
+        named = [c for c in order if columns[c] is not None]
+        none = likeness[i] < refused or columns[order[0]] is None
+        second = named[0] if none else named[1] if len(named) > 1 else None
+        is_new = all(k >= n_known for k, name in enumerate(names) if name == columns[order[0]])
+        yield [
+            f"{i}.png", "", NONE_OF_THESE if none else columns[order[0]],
+            "" if none else "true" if is_new else "false", "" if none else f"{merged[order[0]]:.6f}",
+            "" if second is None else columns[second], f"{0.0 if second is None else merged[second]:.6f}",
+            "false", f"{likeness[i]:.4f}",
+        ]  # fmt: skip
+
+
+@st.composite
+def answers(draw):
+    """Probabilities with ties, and names of which some are shared and some are of no class."""
+    n, k = draw(st.integers(1, 12)), draw(st.integers(1, 7))
+    names = draw(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=k, max_size=k).filter(any))
+    random = np.random.default_rng(draw(st.integers(0, 10**6)))
+    counts = random.integers(0, 4, (n, k)) + 1e-3
+    return counts / counts.sum(axis=1, keepdims=True), random.choice([0.0, 0.005, 0.5], n), names
+
+
+@given(answers(), st.integers(0, 3), st.integers(1, 5))
+def test_the_table_is_that_of_a_naive_loop(answer, n_known, batch):
+    probabilities, likeness, names = answer
+    files, classes, found = [f"{i}.png" for i in range(len(likeness))], NamedClasses(names, n_known), []
+    for start in range(0, len(files), batch):
+        part = slice(start, start + batch)
+        found += label(files[part], probabilities[part], likeness[part], classes, refused=0.01).rows()
+    assert found == list(naive_rows(probabilities, likeness, names, n_known, refused=0.01))
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ def test_predictions_of_the_model_alone(made, newfound, tmp_path):
         shutil.copy(made.run / name, tmp_path)
     answer = newfound("predict", tmp_path, made.root / "images", "--out", tmp_path / "table.csv")
     answer.check_done()
-    said = "warning: ORACLE: the truth was used in training this model, for analysis\n"
-    assert (said in answer.out) == ("ORACLE" in answer.out) == made.oracle
+    warning = "warning: ORACLE: the truth was used in training this model, for analysis\n"
+    assert (warning in answer.out) == ("ORACLE" in answer.out) == made.oracle
     made.check_rows(tmp_path / "table.csv")
 
 
@@ -130,7 +130,7 @@ def test_a_benchmark(newfound, tmp_path, option):
     answer = newfound("bench", "folder", "--root", root, "--lists", lists, "--seeds", 3, "--out", out, *FAST, *option)
     answer.check_done()
     assert (f"warning: {ORACLE}\n" in answer.out) == bool(option)
-    assert f"folder, seeds 3{IN_TITLE if option else ''} ┏" in words(answer.out)
+    assert f"folder, seed 3{IN_TITLE if option else ''} ┏" in words(answer.out)
     report = json.loads((out / "report.json").read_text())
     assert report.get("oracle") == (ORACLE if option else None)
     assert report["settings"]["oracle_clean_anchors"] == str(bool(option))

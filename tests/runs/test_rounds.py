@@ -158,8 +158,8 @@ def test_the_labels_file_of_the_first_round_is_taken_again(first, tmp_path):
     run = discover(first[1], settings, labels=labels, out=tmp_path / "a", report=False).run
     labels.write_text("file,label\nred/001.png,rouge\nunlabelled/002.png,bleu\n")
     second = discover(first[1], settings, after=run, out=tmp_path / "b", report=False)
-    told = {file: name for file, name in given(second).items() if name}
-    assert told == {"red/001.png": "rot", "unlabelled/002.png": "bleu"}  # the run's own labels stay, others are added
+    after = {file: name for file, name in given(second).items() if name}
+    assert after == {"red/001.png": "rot", "unlabelled/002.png": "bleu"}  # the run's own labels stay, others are added
     labels.unlink()
     with pytest.raises(UserError, match=r"labels\.csv, which is gone"):
         discover(first[1], settings, after=run, out=tmp_path / "c", report=False)

@@ -133,7 +133,7 @@ def array(values: object) -> hostile.Writer:
 
 
 def decided(*decisions: object, **other: object) -> hostile.Writer:
-    from newfound.runs.decisions import digest_of
+    from newfound.runs.results import digest_of
 
     def write(path: Path) -> None:
         content = {"version": 1, "results": digest_of(path.parent), "revision": 1, "decisions": decisions, "undone": []}

@@ -39,12 +39,17 @@ def store(tmp_path):
     return only
 
 
+def row_of(bank, image):
+    """All views of an image."""
+    return torch.from_numpy(bank._shards[bank._shard[image]][bank._row[image]])  # (1 + V)×tokens
+
+
 def test_rows_are_what_the_trunk_gives(opened, table, quick_backbone):
     for i in (0, 7, len(table) - 1):
         pixels = views_of(table.open(i), 32, 0, table.digests[i], [1, 2, 3, 4])
         expected = run_trunk(quick_backbone, pixels).half()
         assert torch.equal(opened.evaluation([i])[0], expected[0].float())
-        assert torch.equal(opened._rows[i], expected)
+        assert torch.equal(row_of(opened, i), expected)
 
 
 def test_a_pair_is_two_different_training_views_of_each_image(opened, table):
@@ -53,7 +58,7 @@ def test_a_pair_is_two_different_training_views_of_each_image(opened, table):
     assert pair.shape == (8, 24)
     assert pair.dtype == torch.float32
     for k, image in enumerate(images):
-        views = [next(v for v in range(1, 1 + VIEWS) if torch.equal(opened._rows[image][v].float(), pair[row]))
+        views = [next(v for v in range(1, 1 + VIEWS) if torch.equal(row_of(opened, image)[v].float(), pair[row]))
                  for row in (k, k + 4)]  # fmt: skip
         assert views[0] != views[1]
     assert torch.equal(pair, training_pair(opened, images, seed=0, step=9))
@@ -64,7 +69,7 @@ def test_a_pair_is_two_different_training_views_of_each_image(opened, table):
 def test_every_ordered_pair_of_views_is_drawn(opened):
     images = np.zeros(3000, dtype=np.int64)
     pair = training_pair(opened, images, seed=0, step=0)
-    marks = {tuple(opened._rows[0][v].float().tolist()): v for v in range(1 + VIEWS)}
+    marks = {tuple(row_of(opened, 0)[v].float().tolist()): v for v in range(1 + VIEWS)}
     drawn = {
         (marks[tuple(a.tolist())], marks[tuple(b.tolist())]) for a, b in zip(pair[:3000], pair[3000:], strict=True)
     }
@@ -155,14 +160,14 @@ def dying(*args):
     return real(*args)
 bank.run_trunk = dying
 if {when} < 0:  # between the two files of the second shard
-    def half(store, shard, digests, write=bank._write_shard):
+    def half(store, shard, digests, write=bank.write_shard):
         write(store, shard, digests)
         half.count = getattr(half, "count", 0) + 1
         if half.count == 2:
             last = max(store.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
             last.unlink()
             os.kill(os.getpid(), 9)
-    bank._write_shard = half
+    bank.write_shard = half
 table, banks = read_folder(Path({root!r})), Path({banks!r})
 bank.open_bank(table, mean_colour_backbone(), views=4, folder=banks, screen=Screen(quiet=True))
 """

@@ -74,17 +74,17 @@ def show_count(count: ClassCount, screen: Screen) -> None:
 
 
 def show_report(report: dict[str, Any], screen: Screen) -> None:
-    """Mean and spread over seeds."""
-    from newfound.research.protocol import PROTOCOLS
+    """Mean and sample standard deviation over seeds."""
+    from newfound.research.protocol import PROTOCOLS, number_text
+    from newfound.research.seeds import over_seeds
 
-    seeds = ", ".join(map(str, report["seeds"]))
     oracle = "; ORACLE, the truth was used in training" if "oracle" in report else ""
-    grid = Table(title=f"{report['dataset']}, seeds {seeds}{oracle}", title_justify="left")
+    grid = Table(title=f"{report['dataset']}, {over_seeds(report['seeds'])}{oracle}", title_justify="left")
     for column in ("accuracy, %", "All", "Old", "New"):
         grid.add_column(column, justify="left" if column.startswith("acc") else "right")
     for prefix, name in PROTOCOLS.items():
         numbers = [report["numbers"].get(prefix + group) for group in ("all", "old", "new")]
-        grid.add_row(name, *("-" if n is None else f"{n['mean']:.1f} ± {n['std']:.1f}" for n in numbers))
+        grid.add_row(name, *map(number_text, numbers))
     screen.table(grid)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from newfound.runs.decisions import NOT_A_CLASS, Reviewed, reviewed_of
+from newfound.runs.decisions import reviewed_of
 from newfound.runs.results import read_results
+from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
 
 NOT_A_CLASS_NAME = "not a class"  # where images of dismissed classes go
 VERDICTS = {1: "accepted", -1: "rejected"}
@@ -23,9 +24,9 @@ def classes_with_images(reviewed: Reviewed) -> list[int]:
     return [*sorted(used & reviewed.names.keys()), *([NOT_A_CLASS] if NOT_A_CLASS in used else [])]
 
 
-def said_by_a_person(reviewed: Reviewed, image: int) -> int | None:
+def human_class(reviewed: Reviewed, image: int) -> int | None:
     """The class that an image is in by its given label, a move or an acceptance; None where nobody says so."""
-    number = reviewed.said(image)
+    number = reviewed.human_label(image)
     return number if number in reviewed.names else None
 
 

@@ -20,14 +20,14 @@ from newfound.export.decided import (
     classes_with_images,
     distinct,
     given_name,
+    human_class,
     own_names_first,
     plain,
     read_decided,
-    said_by_a_person,
 )
 from newfound.export.outputs import cannot_write
 from newfound.images.scan import Skipped, why_not
-from newfound.runs.decisions import NOT_A_CLASS, Reviewed
+from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, megabytes
 
 LONGEST = 120  # bytes of a folder's name: systems take 255, but some only 260 for a whole path
@@ -266,7 +266,7 @@ def _tell(
         screen.warn(
             f"{len(missing):,} images are left out, such as {missing[0].file}: {missing[0].reason}; see missing.csv"
         )
-    said = ((item.image, said_by_a_person(reviewed, item.image)) for item in items)
-    elsewhere = sum(number is not None and number != reviewed.class_of[i] for i, number in said)
+    labelled = ((item.image, human_class(reviewed, item.image)) for item in items)
+    elsewhere = sum(number is not None and number != reviewed.class_of[i] for i, number in labelled)
     if elsewhere:
         screen.warn(f"{elsewhere:,} images have a given label and are in another folder, where the model puts them")

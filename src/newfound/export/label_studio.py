@@ -14,13 +14,13 @@ from newfound.export.decided import (
     NOT_A_CLASS_NAME,
     VERDICTS,
     given_name,
+    human_class,
     own_names_first,
     plain,
     read_decided,
-    said_by_a_person,
 )
 from newfound.export.outputs import check_free, new_file
-from newfound.runs.decisions import NOT_A_CLASS, Reviewed
+from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, shown
 
 CONFIG = """<View>
@@ -87,7 +87,7 @@ def image_url(file: str, folder: str) -> str:
 
 
 def _task(reviewed: Reviewed, choices: dict[int, str], image: int, folder: str) -> dict[str, Any]:
-    results, said = reviewed.results, said_by_a_person(reviewed, image)
+    results, human = reviewed.results, human_class(reviewed, image)
     given = given_name(reviewed, image)
     confidence = float(results.assignment.confidence[image])
     task: dict[str, Any] = {
@@ -104,8 +104,8 @@ def _task(reviewed: Reviewed, choices: dict[int, str], image: int, folder: str) 
     if predicted is not None:
         result = _result(f"prediction-{image}", choices[predicted])
         task["predictions"] = [{"model_version": _version(reviewed), "score": confidence, "result": [result]}]
-    if said is not None:
-        task["annotations"] = [{"result": [_result(f"annotation-{image}", choices[said])]}]
+    if human is not None:
+        task["annotations"] = [{"result": [_result(f"annotation-{image}", choices[human])]}]
     return task
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from newfound.export.decided import VERDICTS, given_name, plain, read_decided
 from newfound.export.outputs import check_free, need, new_file
-from newfound.runs.decisions import NOT_A_CLASS, Reviewed
+from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen
 
 ROWS = 4096  # written at a time: 20 MB of embeddings

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import re
 import stat
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +29,9 @@ MAX_PIXELS = 178_956_970
 
 LARGE_PIXELS = 25_000_000
 """Larger images are decoded one at a time, so that several threads do not fill the memory together."""
+
+KEPT_BYTES = 1 << 26
+"""Larger files are read a second time for their digest instead of being kept in memory."""
 
 # The readers are called directly, not through Image.open. So nothing but these six ever sees the bytes
 # (Image.open may hand a file to an external program), a refused image can be named with its size, and
@@ -77,10 +83,35 @@ def open_image(path: Path, shorter_side: int | None = None) -> Image.Image:
     >>> image.mode, image.size, image.getpixel((0, 0))
     ('RGB', (2, 3), (255, 255, 255))
     """
+    with _opened(path) as stream:
+        return decode_image(stream, shorter_side)
+
+
+def open_with_digest(path: Path, shorter_side: int | None = None) -> tuple[Image.Image, str]:
+    """Like `open_image`, with the SHA-256 of the file's content: of the bytes that were decoded, which are read once.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "red.png"
+    >>> Image.new("RGB", (2, 3), "red").save(path)
+    >>> image, digest = open_with_digest(path)
+    >>> image.size, digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    ((2, 3), True)
+    """
+    with _opened(path) as stream:
+        _recognise(stream)  # before the rest is read: a film may have gigabytes
+        kept = os.fstat(stream.fileno()).st_size <= KEPT_BYTES
+        content = io.BytesIO(stream.read()) if kept else stream
+        image = decode_image(content, shorter_side)
+        content.seek(0)
+        return image, hashlib.file_digest(content, "sha256").hexdigest()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedReader]:
     try:
         _check_regular_file(path)
         with open(path, "rb") as stream:
-            return decode_image(stream, shorter_side)
+            yield stream
     except FileNotFoundError:
         raise Unreadable("no such file") from None
     except PermissionError:

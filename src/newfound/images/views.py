@@ -1,19 +1,26 @@
 """Training and evaluation views of an image, with PIL alone.
 
-A view is a square of 8-bit RGB pixels. Which square is drawn for a training view depends on the seed, the image's
-content and the view's number, on nothing else: not on the order of files, the number of workers, or what ran before.
+A view is a square of 8-bit RGB pixels. Training views are weak (crop and flip) or strong (other colours, too). What is
+drawn for one depends on the seed, the image's content and the view's number, on nothing else: not on the order of
+files, the number of workers, or what ran before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
 
-# Named in every bank: change it whenever a change here changes pixels.
+# Named in every bank: change them whenever a change here changes pixels.
 RECIPE = "shorter side to size*256/224 bicubic, crop, flip 0.5; v1"
+STRONG_RECIPE = (
+    f"{RECIPE}; then as many with jitter of brightness 0.4, contrast 0.4, saturation 0.2, hue 0.1 (0.8), grey (0.2), "
+    "blur of 0.1 to 2 px (0.5), solarise 128 (0.1); v1"
+)
 
 
 def resized_side(size: int) -> int:
@@ -56,16 +63,65 @@ def training_view(resized: Image.Image, size: int, random: np.random.Generator) 
     return crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else crop
 
 
+def strong_view(resized: Image.Image, size: int, random: np.random.Generator) -> Image.Image:
+    """A training view with other colours: jittered, grey, blurred and solarised, each by chance.
+
+    >>> photo = Image.new("RGB", (40, 40), (200, 60, 60))
+    >>> colours = {strong_view(photo, 32, np.random.default_rng(k)).getpixel((0, 0)) for k in range(10)}
+    >>> len(colours) > 5
+    True
+    """
+    view = training_view(resized, size, random)
+    if random.random() < 0.8:
+        view = _jittered(view, random)
+    if random.random() < 0.2:
+        view = view.convert("L").convert("RGB")
+    if random.random() < 0.5:
+        view = view.filter(ImageFilter.GaussianBlur(random.uniform(0.1, 2)))
+    if random.random() < 0.1:
+        view = ImageOps.solarize(view, 128)
+    return view
+
+
+def _jittered(view: Image.Image, random: np.random.Generator) -> Image.Image:
+    """Brightness, contrast, saturation and hue changed, in random order, since each acts on what the others left."""
+    brightness, contrast = random.uniform(0.6, 1.4), random.uniform(0.6, 1.4)
+    saturation, hue = random.uniform(0.8, 1.2), random.uniform(-0.1, 0.1)
+    changes = (
+        lambda view: ImageEnhance.Brightness(view).enhance(brightness),
+        lambda view: ImageEnhance.Contrast(view).enhance(contrast),
+        lambda view: ImageEnhance.Color(view).enhance(saturation),
+        lambda view: turn_hue(view, hue),
+    )
+    for k in random.permutation(len(changes)):
+        view = changes[k](view)
+    return view
+
+
+def turn_hue(image: Image.Image, turns: float) -> Image.Image:
+    """Every colour moved along the colour wheel.
+
+    >>> turn_hue(Image.new("RGB", (1, 1), (255, 0, 0)), 1 / 3).getpixel((0, 0))
+    (0, 255, 0)
+    """
+    hue, saturation, value = image.convert("HSV").split()
+    hue = hue.point([(level + round(255 * turns)) % 256 for level in range(256)])
+    return Image.merge("HSV", (hue, saturation, value)).convert("RGB")
+
+
 def view_generator(seed: int, digest: str, view: int) -> np.random.Generator:
     """The randomness of one view of one image; ``digest`` is the sha256 of the file's content."""
     return np.random.default_rng([seed, int(digest[:32], 16), view])
 
 
-def views_of(image: Image.Image, size: int, seed: int, digest: str, views: list[int]) -> NDArray[np.uint8]:
-    """The evaluation view, then the training views with these numbers: n×size×size×3."""
+def views_of(
+    image: Image.Image, size: int, seed: int, digest: str, views: Sequence[int], strong: Sequence[int] = ()
+) -> NDArray[np.uint8]:
+    """The evaluation view, then the weak, then the strong training views with these numbers: n×size×size×3."""
     resized = resize_shorter_side(image, resized_side(size))
     crops = [evaluation_view(resized, size)]
     crops += [training_view(resized, size, view_generator(seed, digest, view)) for view in views]
+    crops += [strong_view(resized, size, view_generator(seed, digest, view)) for view in strong]
     return np.stack([np.asarray(crop) for crop in crops])
 
 

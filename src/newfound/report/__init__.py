@@ -31,7 +31,7 @@ NAME = "report.html"
 
 
 def write_report(results: Results, screen: Screen, state: dict[str, Any] | None = None) -> Path:
-    """Write report.html, and map.npy if need be, to the run folder; ``state`` is a review's, unset: the model's own."""
+    """Write report.html, and map.npy if need be, to the run folder; ``state``: of a review, or the model's own."""
     content, thumbnails = look_through(results, screen, state)
     path = results.run.path / NAME
     with write_atomically(path) as file:

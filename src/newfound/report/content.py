@@ -203,7 +203,7 @@ def _lines(path: Path) -> int:
         try:
             return max(0, sum(1 for _ in csv.reader(file)) - 1)
         except csv.Error as error:
-            raise UserError(f"{path} is damaged: {error}. Delete it to go on without it.") from error
+            raise UserError(f"{path} is damaged: {error}. Delete it to continue without it.") from error
 
 
 def _name(folder: str) -> str:

@@ -85,8 +85,8 @@ def wrong_labels(
 
     >>> places = np.array([[1, 0.1], [1, 0.2], [1, 0], [0, 1], [0.1, 1], [1, 0.15]])
     >>> given, found = np.array([0, 0, -1, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 0])
-    >>> said = wrong_labels(places, given, found, np.full(6, 0.9), np.full(6, 0.1))
-    >>> [(item.image, item.given, item.found) for item in said]
+    >>> suspects = wrong_labels(places, given, found, np.full(6, 0.9), np.full(6, 0.1))
+    >>> [(item.image, item.given, item.found) for item in suspects]
     [(5, 1, 0)]
     """
     clear = (confidence >= SURE) & (confidence >= CLEARLY * runner_up_confidence)
@@ -95,8 +95,8 @@ def wrong_labels(
     if not len(suspects):
         return []
     labels, found = given[suspects], classes[suspects]
-    said = np.where(given >= 0, given, classes)
-    around = said[nearest(unit_rows(embeddings), suspects, NEIGHBOURS)]  # S×neighbours
+    votes = np.where(given >= 0, given, classes)
+    around = votes[nearest(unit_rows(embeddings), suspects, NEIGHBOURS)]  # S×neighbours
     for_found, for_given = (around == found[:, None]).mean(axis=1), (around == labels[:, None]).mean(axis=1)
     kept = np.flatnonzero((for_found >= 0.5) & (for_found > for_given))
     order = kept[np.lexsort((kept, -(confidence[suspects] * for_found)[kept]))]

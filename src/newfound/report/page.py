@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from newfound.report.thumbnails import MEDIA_TYPE
 from newfound.screen import shown
@@ -36,10 +37,10 @@ def render_page(
     return template.render(
         title=shown(str(content["title"])),
         policy=policy(script, style, live=bool(content["live"])),
-        style=_Verbatim(style),
-        script=_Verbatim(script),
-        content=_Verbatim(json_for_html(content)),
-        thumbnails=_Verbatim(_thumbnails(thumbnails, len(content["images"]["file"]))),
+        style=Markup(style),
+        script=Markup(script),
+        content=Markup(json_for_html(content)),
+        thumbnails=Markup(_thumbnails(thumbnails, len(content["images"]["file"]))),
     )
 
 
@@ -86,13 +87,6 @@ def json_for_html(value: Any) -> str:
     for character, escaped in _UNSAFE.items():
         text = text.replace(character, escaped)
     return text
-
-
-class _Verbatim(str):
-    """Goes into the template as it is."""
-
-    def __html__(self) -> str:
-        return str(self)
 
 
 def _one_script(own: Sequence[str], others: Sequence[str]) -> str:

@@ -62,7 +62,7 @@ def thumbnail(path: Path, step: int = 0) -> bytes | None:
 
 
 def look(image: Image.Image) -> NDArray[np.float32]:
-    """A picture of 16 by 16, without its mean brightness: alike for copies that were compressed or scaled anew."""
+    """A picture of 16 by 16, without its mean brightness: alike for copies that were compressed or scaled again."""
     pixels = np.asarray(image.resize((LOOK, LOOK), Image.Resampling.BILINEAR), dtype=np.float32).ravel()
     return np.asarray(pixels - pixels.mean(), dtype=np.float32)
 

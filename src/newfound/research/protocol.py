@@ -12,10 +12,11 @@ from typing import Any
 from newfound.atomic import write_atomically
 from newfound.discovery import discover_table
 from newfound.distributed import done_by_first
-from newfound.errors import UserError
 from newfound.methods import own_settings
 from newfound.research.datasets import Benchmark, load_benchmark
 from newfound.research.datasets.table import BenchmarkTable, table_of, truth_of
+from newfound.research.markdown import table as markdown_table
+from newfound.research.seeds import check_seeds, deviation, mean_text, over_seeds
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
 from newfound.settings import Settings, method_name
@@ -39,10 +40,10 @@ def bench(
     out: Path | None = None,
     screen: Screen | None = None,
 ) -> dict[str, Any]:
-    """Run every seed, or go on with those that are not done, and write report.json and report.md.
+    """Run every seed, or resume those that are not done, and write report.json and report.md.
 
     ``settings.classes`` 0 means as many as there truly are; without a preset, the data set's own is taken. The report
-    has mean and standard deviation over seeds of the last epoch.
+    has mean and sample standard deviation over seeds of the last epoch.
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-bench-{dataset}")
     benchmark, table, settings = prepare(dataset, root, lists, settings, seeds, screen)
@@ -75,25 +76,24 @@ def prepare(
     dataset: str, root: Path, lists: Path | None, settings: Settings, seeds: Sequence[int], screen: Screen
 ) -> tuple[Benchmark, BenchmarkTable, Settings]:
     """The data set, looked through, and the settings with its number of classes and its preset where none is given."""
-    if not seeds:
-        raise UserError("--seeds needs at least one number")
+    check_seeds(seeds)
     benchmark = load_benchmark(dataset, root, lists=lists)
     with screen.track("reading images", len(benchmark)) as progress:
         table = table_of(benchmark, root, lambda done, total: progress.update(done, total=total))
     settings = replace(
         settings,
         classes=settings.classes or len(benchmark.known) + len(benchmark.new),
-        preset=settings.preset or (dataset if dataset in PRESETS else None),  # type: ignore[arg-type]
+        preset=settings.preset or (dataset if dataset in PRESETS else None),
     )
     return benchmark, table, settings
 
 
 def summary(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean and standard deviation over seeds of every number, in per cent; classes by mean accuracy.
+    """Mean and sample standard deviation over seeds of every number, in per cent; classes by mean accuracy.
 
     >>> metrics = {"all": 0.5, "confusion": {"known_as_new": 3}, "per_class": {"cat": 1.0}}
     >>> summary({0: metrics, 1: {**metrics, "all": 0.7}})["numbers"]
-    {'all': {'mean': 60.0, 'std': 10.0, 'runs': [50.0, 70.0]}}
+    {'all': {'mean': 60.0, 'std': 14.14, 'runs': [50.0, 70.0]}}
     """
     first, *_ = runs.values()
     numbers = [name for name, value in first.items() if isinstance(value, float)]
@@ -106,9 +106,10 @@ def summary(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
+    std = deviation(values)
     return {
         "mean": round(statistics.mean(values), 2),
-        "std": round(statistics.pstdev(values), 2),
+        "std": None if std is None else round(std, 2),  # of a single seed there is none
         "runs": [round(value, 2) for value in values],
     }
 
@@ -126,33 +127,31 @@ def _described(settings: Settings) -> dict[str, Any]:
 def markdown(report: Mapping[str, Any]) -> str:
     """The report as a person reads it."""
     numbers, confusion = report["numbers"], report["confusion"]
-    seeds = ", ".join(map(str, report["seeds"]))
-    lines = [
-        f"# {report['dataset']}",
-        "",
-        f"Unlabelled training images, last epoch, mean ± std over seeds {seeds}.",
-        "",
+    accuracies = [
+        [name, *(number_text(numbers.get(prefix + group)) for group in ("all", "old", "new"))]
+        for prefix, name in PROTOCOLS.items()
     ]
-    if "oracle" in report:
-        lines += [f"**{report['oracle']}**", ""]
-    lines += ["| | All | Old | New |", "|---|---|---|---|"]
-    for prefix, name in PROTOCOLS.items():
-        cells = [_cell(numbers.get(prefix + group)) for group in ("all", "old", "new")]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", f"NMI {_cell(numbers.get('nmi'))}, ARI {_cell(numbers.get('ari'))}", ""]
-    lines += ["| true class is | put into known classes | put into new classes |", "|---|---|---|"]
-    for group in ("known", "new"):
-        lines.append(f"| {group} | {confusion[f'{group}_as_known']:g} | {confusion[f'{group}_as_new']:g} |")
-    lines += ["", "| class | accuracy |", "|---|---|"]
+    put_into = [
+        [group, f"{confusion[f'{group}_as_known']:g}", f"{confusion[f'{group}_as_new']:g}"]
+        for group in ("known", "new")
+    ]
     hardest_first = sorted(report["per_class"].items(), key=lambda item: item[1])
-    lines += [f"| {_escaped(name)} | {value:.1f} |" for name, value in hardest_first]
-    return "\n".join(lines) + "\n"
+    parts = [
+        f"# {report['dataset']}\n",
+        f"Unlabelled training images, last epoch, {over_seeds(report['seeds'])}.\n",
+        *([f"**{report['oracle']}**\n"] if "oracle" in report else []),
+        markdown_table(["", "All", "Old", "New"], accuracies),
+        f"NMI {number_text(numbers.get('nmi'))}, ARI {number_text(numbers.get('ari'))}\n",
+        markdown_table(["true class is", "put into known classes", "put into new classes"], put_into),
+        markdown_table(["class", "accuracy"], [[name, f"{value:.1f}"] for name, value in hardest_first]),
+    ]
+    return "\n".join(parts)
 
 
-def _cell(number: Mapping[str, Any] | None) -> str:
-    return "-" if number is None else f"{number['mean']:.1f} ± {number['std']:.1f}"
+def number_text(number: Mapping[str, Any] | None) -> str:
+    """One of the ``numbers`` of a report.
 
-
-def _escaped(name: str) -> str:
-    """A name as one cell of a Markdown table."""
-    return " ".join(name.replace("\\", "\\\\").replace("|", "\\|").split())
+    >>> number_text({"mean": 60.0, "std": 14.14, "runs": [50.0, 70.0]}), number_text(None)
+    ('60.0 ± 14.1', '-')
+    """
+    return "-" if number is None else mean_text(number["mean"], number["std"])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +15,10 @@ from newfound.discovery import discover_table
 from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
 from newfound.methods import decide, load, method_of, own_settings, with_own
+from newfound.research.stored import read_metrics
 from newfound.research.studies import Row
+from newfound.research.study_table import Result
 from newfound.runs.folder import RunFolder
-from newfound.runs.results import read_json
 from newfound.runs.scoring import Truth
 from newfound.screen import Screen
 from newfound.settings import FULL_EPOCHS, OF_TRAINING, DataFacts, MethodSettings, Settings
@@ -32,22 +33,6 @@ NOT_THE_RUN = (
     "device",
     "compile",
 )  # what a name leaves out
-
-
-@dataclass(frozen=True)
-class Result:
-    """One row of a study with one seed."""
-
-    row: str
-    seed: int
-    metrics: dict[str, Any]
-    clean: int | None  # of the last epoch's anchors
-    overall: int | None
-    seconds: float  # of training, a shared first one included
-
-    @property
-    def purity(self) -> float | None:
-        return None if not self.overall or self.clean is None else 100 * self.clean / self.overall
 
 
 def facts_of(table: ImageTable, classes: int) -> DataFacts:
@@ -126,8 +111,7 @@ class Runner:
     @asked_of_first
     def _read(self, row: str, settings: Settings) -> Result:
         run = self.place(settings)
-        metrics = read_json(run.path / "metrics.json")
-        assert metrics is not None  # the run has just ended
+        metrics = read_metrics(run.path)
         lines = run.journal.pseudo_labels()
         last = lines[-1] if lines else {}
         return Result(

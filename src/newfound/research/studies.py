@@ -66,7 +66,7 @@ class Row:
     paper_anchors: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # clean, overall
     relative: Mapping[str, float] = field(default_factory=dict)  # settings as multiples of their default on the data
     of_200_epochs: Mapping[str, float] = field(default_factory=dict)  # epochs of 200, shortened as the run is
-    estimated_classes: bool = False  # the number of classes is not told but counted
+    estimated_classes: bool = False  # the number of classes is estimated, not given
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The review's web server. It answers to this machine, to its own page, and to whoever holds the token; to nobody else.
 
-Images are asked for by number, never by path, and leave as pictures encoded anew.
+Images are asked for by number, never by path, and leave as pictures encoded again.
 """
 
 from __future__ import annotations
@@ -8,24 +8,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
-import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field
 
 from newfound.images.decode import Unreadable, open_image
 from newfound.report.page import assembled, policy, render_page
 from newfound.report.thumbnails import MEDIA_TYPE, thumbnail
+from newfound.review.messages import OF_CHANGES, OF_PICTURES, REFUSALS, Answer, Revision, State, Step, Wish
 from newfound.review.static import script, style
-from newfound.runs.decisions import Decision, DecisionLog, Outdated, Refused, halves
+from newfound.runs.decisions import DecisionLog, Outdated
 from newfound.runs.results import Results
+from newfound.runs.reviewed import Decision, Refused, halves
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig  # older releases have none, and take the argument all the same
@@ -49,92 +49,7 @@ NO_TELEMETRY: TelemetryConfig = {
     "tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
 }  # fmt: skip
 
-Number = Annotated[int, Field(ge=0, lt=2**53, strict=True)]
 Next = Callable[[Request], Awaitable[Response]]
-
-
-class Step(BaseModel):
-    """Undo or redo, of the state with this revision."""
-
-    model_config = ConfigDict(extra="forbid")
-    revision: Number
-
-
-class Wish(Step):
-    """A decision as the page sends it; images by number."""
-
-    action: Literal["rename", "merge", "split", "move", "dismiss", "judge"]
-    class_: Number | None = Field(None, alias="class")
-    name: str | None = None
-    classes: list[Number] | None = None
-    into: Number | None = None
-    images: list[Number] | None = None
-    to: Number | None = None
-    verdict: Annotated[int, Field(ge=-1, le=1, strict=True)] | None = None  # a Literal would take true for 1
-
-
-# What is answered; these describe, and tests compare
-
-
-class ClassNow(BaseModel):
-    """A class as it stands."""
-
-    model_config = ConfigDict(extra="forbid")
-    id: int
-    name: str
-    kind: Literal["known", "new"]
-
-
-class State(BaseModel):
-    """All that decisions change; class_of, given and verdict have an entry per image."""
-
-    model_config = ConfigDict(extra="forbid")
-    revision: int
-    classes: list[ClassNow]
-    class_of: list[int]
-    given: list[int]
-    verdict: list[Literal[-1, 0, 1]]
-    undo: str | None
-    redo: str | None
-
-
-class Revision(BaseModel):
-    """How many changes there have been."""
-
-    model_config = ConfigDict(extra="forbid")
-    revision: int
-
-
-class Refusal(BaseModel):
-    """Why not, for a person to read."""
-
-    model_config = ConfigDict(extra="forbid")
-    detail: str
-
-
-class Conflict(Refusal):
-    """The state that a decision came too late for."""
-
-    state: State
-
-
-class Answer(JSONResponse):
-    """JSON in ASCII: a folder name that is not UTF-8, and so a class name, can only be said in escapes."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
-REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Refusal} for status in (403, 421, 500)}
-OF_PICTURES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {MEDIA_TYPE: {}, "image/jpeg": {}}, "description": "A picture"},
-    **{status: {"model": Refusal} for status in (404, 422)},
-}
-OF_CHANGES: dict[int | str, dict[str, Any]] = {
-    200: {"model": State},
-    409: {"model": Conflict},
-    **{status: {"model": Refusal} for status in (400, 411, 413, 415, 422, 507)},
-}
 
 
 def create_app(

@@ -17,6 +17,7 @@ from newfound.runs.folder import RunFolder
 
 ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
+ROWS = 1024  # of probabilities that are held a second time
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Assignment:
     runner_up: NDArray[np.int64]  # N
     runner_up_confidence: NDArray[np.float64]  # N
     nearest_class: NDArray[np.int64]  # K: the class whose direction is closest
-    is_anchor: NDArray[np.bool_]  # N: stood as labelled for a new class in the last epoch
+    is_anchor: NDArray[np.bool_]  # N: treated as labelled for a new class in the last epoch
 
     def sizes(self) -> NDArray[np.int64]:
         """Images per class."""
@@ -58,20 +59,36 @@ def assign(found: Found, known_names: tuple[str, ...], unseen: tuple[str, ...] =
     """Take the most probable class of each image."""
     prediction, directions = found.prediction, found.predictor.classifier.weight
     names = new_names(known_names + unseen, len(directions) - len(known_names))
-    probabilities = prediction.probabilities.double().numpy()
-    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :2]
+    probabilities = prediction.probabilities.numpy()
+    best, second = two_best(probabilities)
     rows = np.arange(len(probabilities))
     return Assignment(
         class_names=known_names + names,
         unseen=unseen,
         n_known=len(known_names),
-        classes=order[:, 0],
-        confidence=probabilities[rows, order[:, 0]],
-        runner_up=order[:, 1],
-        runner_up_confidence=probabilities[rows, order[:, 1]],
+        classes=best,
+        confidence=probabilities[rows, best].astype(np.float64),
+        runner_up=second,
+        runner_up_confidence=probabilities[rows, second].astype(np.float64),
         nearest_class=_nearest(directions),
         is_anchor=found.is_anchor,
     )
+
+
+def two_best(scores: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row of N×K scores, K > 1, the column of the largest and of the next largest; of equal ones the first.
+
+    >>> two_best(np.array([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]]))
+    (array([1, 0]), array([2, 2]))
+    """
+    best = scores.argmax(axis=1)
+    second = np.empty_like(best)
+    for start in range(0, len(scores), ROWS):
+        block = slice(start, start + ROWS)
+        others = scores[block].copy()
+        others[np.arange(len(others)), best[block]] = -np.inf
+        second[block] = others.argmax(axis=1)
+    return best, second
 
 
 def new_names(known: tuple[str, ...], count: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from newfound.errors import UserError
 from newfound.images.decode import Unreadable, open_image
 from newfound.images.scan import Skipped, find_files, why_not
 from newfound.images.views import resized_side, views_of
-from newfound.runs.assignment import NONE_OF_THESE, yes_or_no
+from newfound.runs.assignment import NONE_OF_THESE, two_best, yes_or_no
 from newfound.runs.decisions import VERSION
 from newfound.runs.model import Model, load_model
 from newfound.runs.results import digest_of
@@ -46,7 +46,7 @@ class Labelled:
     runner_up: tuple[str, ...]
     runner_up_confidence: NDArray[np.float64]
     likeness: NDArray[np.float64]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Skipped, ...] = ()
     oracle: bool = False  # the model was trained with the truth, for analysis
 
     def __len__(self) -> int:
@@ -95,20 +95,20 @@ def predict(
     asked = [images] if isinstance(images, str | Path) else list(images)
     files, skipped = find_files(asked)
     model = load_model(run, weights=weights, device=device)
-    names = decided_names(Path(run), model)
-    kept, probabilities, likeness = [], [np.empty((0, len(names)))], [np.empty(0)]
+    classes = NamedClasses(decided_names(Path(run), model), model.n_known)
+    parts: list[Labelled] = []
+    done = len(skipped)
     with screen.track("labelling", len(files)) as progress:
         for batch, unreadable in _batches(model, files):
             skipped += unreadable
-            kept += [file for file, _ in batch]
             if batch:
-                found = model.label(torch.stack([tokens for _, tokens in batch]))
-                probabilities.append(found[0])
-                likeness.append(found[1])
-            progress.update(len(kept) + len(skipped))
-    if not kept:
+                probabilities, likeness = model.label(torch.stack([tokens for _, tokens in batch]))
+                parts.append(label([file for file, _ in batch], probabilities, likeness, classes, refused))
+            done += len(batch) + len(unreadable)
+            progress.update(done)
+    if not parts:
         raise UserError(_nothing_to_label(asked, skipped))
-    return _labelled(kept, np.concatenate(probabilities), np.concatenate(likeness), names, model, refused, skipped)
+    return replace(_joined(parts), skipped=tuple(skipped), oracle=model.oracle)
 
 
 def _batches(model: Model, files: list[str]) -> Iterator[tuple[list[tuple[str, Tensor]], list[Skipped]]]:
@@ -139,39 +139,74 @@ def _batches(model: Model, files: list[str]) -> Iterator[tuple[list[tuple[str, T
                 batch, unreadable = [], []
 
 
-def _labelled(
-    files: list[str],
+class NamedClasses:
+    """The model's classes as they are called since a review: several may share a name; None is what is not a class.
+
+    >>> classes = NamedClasses(["cat", "dog", None, "cat"], n_known=1)
+    >>> classes.names, classes.is_new.tolist()
+    (('cat', 'dog'), [False, True])
+    """
+
+    def __init__(self, names: Sequence[str | None], n_known: int) -> None:
+        first: dict[str | None, int] = {}  # of each name, the first class
+        for k, name in enumerate(names):
+            first.setdefault(name, k)
+        column = {name: i for i, name in enumerate(first)}
+        self._first = list(first.values())
+        self._others = [(k, column[name]) for k, name in enumerate(names) if first[name] != k]
+        self._not_a_class = column.get(None)
+        self.names = tuple(name for name in first if name is not None)  # C
+        self._named = [column[name] for name in self.names]
+        self.is_new = np.array([first[name] >= n_known for name in self.names])  # C
+
+    def added_up(self, probabilities: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """B×K to B×C, classes of one name added up; and for which images what is not a class is the most probable."""
+        added = probabilities[:, self._first]
+        for k, column in self._others:
+            added[:, column] += probabilities[:, k]
+        return added[:, self._named], added.argmax(axis=1) == self._not_a_class
+
+
+def label(
+    files: Sequence[str],
     probabilities: NDArray[np.float64],
     likeness: NDArray[np.float64],
-    names: list[str | None],
-    model: Model,
+    classes: NamedClasses,
     refused: float,
-    skipped: list[Skipped],
 ) -> Labelled:
-    """Add up classes that go by one name, and take the most probable one."""
-    columns = list(dict.fromkeys(names))
-    merged = np.zeros((len(files), len(columns)))
-    for k, name in enumerate(names):
-        merged[:, columns.index(name)] += probabilities[:, k]
-    is_new = [all(k >= model.n_known for k, other in enumerate(names) if other == name) for name in columns]
-    order = np.argsort(-merged, axis=1, kind="stable")
-    rows = np.arange(len(files))
-    best, confidence = order[:, 0], merged[rows, order[:, 0]]
-    none = likeness < refused
-    none |= np.array([columns[k] is None for k in best])
-    # the first of the others that is a class; of an image that is none of these, the first of all
-    named = [[k for k in line if columns[k] is not None] for line in order]
-    second = [line[0] if none[i] else (line[1] if len(line) > 1 else None) for i, line in enumerate(named)]
+    """The most probable class of each image and the next one, of the model's probabilities B×K.
+
+    >>> classes = NamedClasses(["cat", "dog", "cat"], n_known=1)
+    >>> found = label(["a.jpg", "b.jpg"], np.array([[0.3, 0.4, 0.3]] * 2), np.array([0.5, 0.0]), classes, refused=0.01)
+    >>> found.classes, found.runner_up
+    (('cat', 'none of these'), ('dog', 'cat'))
+    """
+    scores, none = classes.added_up(probabilities)
+    none |= likeness < refused
+    nothing = np.full((len(scores), 1), -1.0)  # where there is one class only, the next one is no class
+    scores, names = np.hstack([scores, nothing]), [*classes.names, ""]
+    best, second = two_best(scores)
+    runner_up, rows = np.where(none, best, second), np.arange(len(scores))
     return Labelled(
         files=tuple(files),
-        classes=tuple(NONE_OF_THESE if none[i] else str(columns[k]) for i, k in enumerate(best)),
-        is_new=np.array([is_new[k] for k in best]) & ~none,
-        confidence=np.where(none, np.nan, confidence),
-        runner_up=tuple("" if k is None else str(columns[k]) for k in second),
-        runner_up_confidence=np.array([0.0 if k is None else merged[i, k] for i, k in enumerate(second)]),
+        classes=tuple(NONE_OF_THESE if nowhere else names[k] for k, nowhere in zip(best, none, strict=True)),
+        is_new=classes.is_new[best] & ~none,
+        confidence=np.where(none, np.nan, scores[rows, best]),
+        runner_up=tuple(names[k] for k in runner_up),
+        runner_up_confidence=np.maximum(scores[rows, runner_up], 0.0),
         likeness=likeness,
-        skipped=tuple(skipped),
-        oracle=model.oracle,
+    )
+
+
+def _joined(parts: Sequence[Labelled]) -> Labelled:
+    return Labelled(
+        files=tuple(file for part in parts for file in part.files),
+        classes=tuple(name for part in parts for name in part.classes),
+        is_new=np.concatenate([part.is_new for part in parts]),
+        confidence=np.concatenate([part.confidence for part in parts]),
+        runner_up=tuple(name for part in parts for name in part.runner_up),
+        runner_up_confidence=np.concatenate([part.runner_up_confidence for part in parts]),
+        likeness=np.concatenate([part.likeness for part in parts]),
     )
 
 

@@ -22,7 +22,7 @@ from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
 from newfound.settings import Settings
 
-WITHOUT = "Delete it to go on without it."
+WITHOUT = "Delete it to continue without it."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
 
 
@@ -108,7 +108,7 @@ def read_results(path: Path | str) -> Results:
         begun = (run.path / "config.toml").is_file()
         raise UserError(
             f"{path} has no {missing[0]}: "
-            + ("the run has not come to its end. Go on with --resume." if begun else "it is not a newfound run.")
+            + ("the run has not come to its end. Continue it with --resume." if begun else "it is not a newfound run.")
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))
@@ -146,16 +146,16 @@ def _array(rows: list[dict[str, str]], column: str, convert: Any, kind: Any) -> 
     return np.array([convert(row[column]) for row in rows], dtype=kind)
 
 
-def read_json(path: Path, *numbers: str) -> dict[str, Any] | None:
-    """A file of the run with at least these numbers in it, None where it has none."""
+def read_json(path: Path, *numbers: str, remedy: str = WITHOUT) -> dict[str, Any] | None:
+    """A file of the run with at least these numbers in it, None where there is none; ``remedy``: if it is damaged."""
     if not path.is_file():
         return None
     try:
         content = load_json(path)
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}. {WITHOUT}") from error
+        raise UserError(f"{path} is damaged: {error}. {remedy}") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), int | float) for name in numbers):
-        raise UserError(f"{path} is not as a run writes it. {WITHOUT}")
+        raise UserError(f"{path} is not as a run writes it. {remedy}")
     return content
 
 

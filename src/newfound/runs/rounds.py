@@ -14,8 +14,8 @@ from typing import Any
 from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.images import ImageTable
-from newfound.runs.decisions import Reviewed
 from newfound.runs.results import Results
+from newfound.runs.reviewed import Reviewed
 from newfound.screen import Screen
 from newfound.settings import Settings
 
@@ -50,11 +50,11 @@ def next_out(run: Path) -> Path:
 
 def labels_then(results: Results) -> Path | None:
     """The labels file of an earlier run."""
-    if (told := results.data.get("labels")) is None:
+    if (path := results.data.get("labels")) is None:
         return None
-    if not isinstance(told, str) or not Path(told).is_file():
-        raise UserError(f"the labels of {results.run.path} were in {told}, which is gone. Give them with --labels.")
-    return Path(told)
+    if not isinstance(path, str) or not Path(path).is_file():
+        raise UserError(f"the labels of {results.run.path} were in {path}, which is gone. Give them with --labels.")
+    return Path(path)
 
 
 def next_round(

@@ -1,4 +1,4 @@
-"""Keeping the score where the truth is known. Training is told how well it does, and learns nothing from it."""
+"""Keeping the score where the truth is known. The scores are logged; training learns nothing from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from newfound.evaluate import (
     rand_index,
 )
 from newfound.images import ImageTable
-from newfound.images.labels import match_rows, read_labels
+from newfound.images.labels import read_labels
+from newfound.images.matching import match_rows
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Truth:
     images: NDArray[np.int64]  # n: positions in the table
     classes: NDArray[np.int64]  # n
     known: NDArray[np.bool_]  # n: is the true class a known one
-    untold: int  # unlabelled images the file does not name
+    without_truth: int  # unlabelled images the file does not name
     names: tuple[str, ...]  # of the classes
 
     @property
@@ -53,9 +54,9 @@ class Truth:
         """For each of ``images``: is its label, read through the matching of ``predicted``, its true class?"""
         true = np.full(len(predicted), -1)
         true[self.images] = self.classes
-        matched = matched_classes(self.classes, predicted[self.images])
-        meant = np.full(max(len(matched), int(labels.max(initial=0)) + 1), -2)
-        meant[: len(matched)] = matched  # -2: a class that no image with a known truth was put into
+        clusters = predicted[self.images]
+        meant = np.full(int(max(clusters.max(), labels.max(initial=0))) + 1, -2)
+        meant[clusters] = matched_classes(self.classes, clusters)  # -2: no image with a known truth was put there
         return np.asarray(meant[labels] == true[images])
 
 
@@ -75,7 +76,7 @@ def read_truth(path: Path, table: ImageTable) -> Truth:
         images=images,
         classes=np.array([number[name] for name in names], dtype=np.int64),
         known=np.isin(names, table.class_names),
-        untold=len(unlabelled) - len(images),
+        without_truth=len(unlabelled) - len(images),
         names=tuple(number),
     )
 
@@ -95,7 +96,7 @@ def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64],
         "nmi": mutual_information(truth.classes, ours),
         "ari": rand_index(truth.classes, ours),
         "images_scored": len(truth.images),
-        "images_without_truth": truth.untold,
+        "images_without_truth": truth.without_truth,
         "true_classes": len(np.unique(truth.classes)),
     }
     metrics = _without_nan(metrics)

@@ -96,18 +96,18 @@ def compare(runs: Sequence[Assignment], seeds: Sequence[int]) -> Stability:
 
 def _elsewhere(runs: Sequence[Assignment], seeds: Sequence[int]) -> list[Elsewhere]:
     """Each once, with the first seed that has it."""
-    told = [set(range(len(runs[0].class_names)))]  # by run, the classes that later ones are compared with
+    listed = [set(range(len(runs[0].class_names)))]  # by run, the classes that later ones are compared with
     found: list[Elsewhere] = []
     for run, seed in zip(runs[1:], seeds[1:], strict=True):
         same = [_counterparts(_shared(run, other)).tolist() for other in runs]
-        untold = [
+        only_here = [
             k
             for k in np.flatnonzero(run.sizes()).tolist()
-            if k >= run.n_known and not any(there[k] in classes for there, classes in zip(same, told, strict=False))
+            if k >= run.n_known and not any(there[k] in classes for there, classes in zip(same, listed, strict=False))
         ]
-        for k in untold:
+        for k in only_here:
             found.append(Elsewhere(seed, run.most_certain(k, len(run.classes)), sum(there[k] >= 0 for there in same)))
-        told.append(set(untold))
+        listed.append(set(only_here))
     return sorted(found, key=lambda entry: -len(entry.images))
 
 

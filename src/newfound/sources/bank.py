@@ -2,9 +2,10 @@
 
 A bank belongs to one recipe (trunk weights, image size, views) and holds one row per image *content*:
 
-    <folder>/<backbone>-<key>/recipe.json          what the rows are
-                              shard-<name>.f16     n × (1 + V) × tokens, raw float16; view 0 is the evaluation view
-                              shard-<name>.json    the sha256 of each row's image; written last, so it means "complete"
+    <folder>/<backbone>-<key>/recipe.json     what the rows are
+                              shard-<name>.*  rows of (1 + V) × tokens: the evaluation view, V weak training views
+
+A bank with strong views is another bank, with V more of them at the end of each row.
 
 So another run, another folder with some of the same photos, or a run after a kill computes only what is missing. An
 image's views go through the trunk together and alone: its row does not depend on its neighbours.
@@ -30,13 +31,15 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
-from newfound.atomic import load_json, write_atomically
+from newfound.atomic import write_atomically
 from newfound.backbones import Backbone
 from newfound.distributed import from_first, is_first, processes, share, wait_for_all
 from newfound.errors import UserError
 from newfound.images import ImageTable
-from newfound.images.views import RECIPE, resized_side, to_tensor, views_of
+from newfound.images.views import RECIPE, STRONG_RECIPE, resized_side, to_tensor, views_of
+from newfound.random_streams import STEP_VIEWS
 from newfound.screen import Screen, megabytes
+from newfound.sources.shards import Places, find_rows, map_shard, remove_leftovers, write_shard
 from newfound.sources.vectors import WHOLE, draw_view_pair
 from newfound.threads import one_thread_each, prefetched
 
@@ -55,17 +58,23 @@ class Recipe:
     weights: str
     token_shape: tuple[int, ...]
     image_size: int
-    views: int
+    views: int  # weak ones for training
     view_recipe: str = RECIPE
     view_seed: int = VIEW_SEED
 
     @classmethod
-    def of(cls, backbone: Backbone, views: int) -> Recipe:
-        return cls(backbone.name, backbone.fingerprint, backbone.token_shape, backbone.image_size, views)
+    def of(cls, backbone: Backbone, views: int, strong: bool = False) -> Recipe:
+        view_recipe = STRONG_RECIPE if strong else RECIPE
+        return cls(backbone.name, backbone.fingerprint, backbone.token_shape, backbone.image_size, views, view_recipe)
+
+    @property
+    def strong(self) -> bool:
+        """Whether there are as many strong views as weak ones, after them."""
+        return self.view_recipe == STRONG_RECIPE
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        return (1 + self.views, *self.token_shape)
+        return (1 + self.views * (2 if self.strong else 1), *self.token_shape)
 
     @property
     def row_bytes(self) -> int:
@@ -78,35 +87,63 @@ class Recipe:
 
 
 class Bank:
-    """Rows of one table, in the table's order."""
+    """Rows of one table, in the table's order: image i has row `row[i]` of shard number `shard[i]`."""
 
-    def __init__(self, recipe: Recipe, rows: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        shards: Sequence[NDArray[np.float16]],  # each m×row
+        shard: NDArray[np.int64],
+        row: NDArray[np.int64],
+    ) -> None:
         self.recipe = recipe
-        self._rows = rows  # each (1 + V)×tokens, float16, a view into a mapped shard
+        self._shards, self._shard, self._row = shards, shard, row
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._row)
 
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
         """The evaluation view of these images, float32."""
-        return torch.stack([self._rows[i][0] for i in images]).float()
+        chosen = np.asarray(images, dtype=np.int64)
+        return torch.from_numpy(self._read(chosen, np.zeros_like(chosen))).float()
 
-    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> NDArray[np.float16]:
-        """Two different training views of each image, or of a part of them: all first views, then all second views."""
-        first, second = draw_view_pair(self.recipe.views, len(images), seed, step)
+    def read_pair(
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = WHOLE,
+        stream: int = STEP_VIEWS,
+        strong: bool = False,
+    ) -> NDArray[np.float16]:
+        """Two different training views of each image, or of a part of them: all first views, then all second views;
+        with ``strong`` the first ones are strong."""
+        first, second = draw_view_pair(self.recipe.views, len(images), seed, step, stream)
+        if strong:
+            assert self.recipe.strong  # a method says beforehand that it needs them
+            first = first + self.recipe.views
         views = 1 + np.concatenate([first[part], second[part]])
-        chosen = zip([*images[part], *images[part]], views, strict=True)
-        return np.stack([self._rows[i][v].numpy() for i, v in chosen])
+        return self._read(np.concatenate([images[part], images[part]]), views)
 
     def tokens_of(self, read: NDArray[np.float16], device: torch.device, into: Tensor | None = None) -> Tensor:
-        """What was read, float32; ``into`` memory that is no longer needed, since large pieces are slow to get anew."""
+        """What was read, float32; ``into`` memory that is no longer needed, since large pieces are slow to allocate."""
         half = torch.from_numpy(read).to(device)
         return half.float() if into is None else into.copy_(half)
 
+    def _read(self, images: NDArray[np.int64], views: NDArray[np.int64]) -> NDArray[np.float16]:
+        """One view of each of these images."""
+        read = np.empty((len(images), *self.recipe.token_shape), dtype=np.float16)
+        places = zip(self._shard[images].tolist(), self._row[images].tolist(), views.tolist(), strict=True)
+        for k, (shard, row, view) in enumerate(places):
+            read[k] = self._shards[shard][row, view]
+        return read
 
-def open_bank(table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen) -> Bank:
+
+def open_bank(
+    table: ImageTable, backbone: Backbone, *, views: int, folder: Path, screen: Screen, strong: bool = False
+) -> Bank:
     """The bank of these images, built as far as it is not there yet."""
-    recipe = Recipe.of(backbone, views)
+    recipe = Recipe.of(backbone, views, strong)
     store = folder / recipe.folder_name
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -140,29 +177,29 @@ def _complete_bank(table: ImageTable, backbone: Backbone, recipe: Recipe, store:
     if missing:
         _build(table, backbone, recipe, store, missing[share(len(missing))], screen)
         wait_for_all()
-    have = _everyones_shards(store, recipe, set(table.digests))
-    return Bank(recipe, [have[digest] for digest in table.digests])
+    places = _everyones_rows(store, recipe, table.digests)
+    shards = [map_shard(file, recipe.row_shape) for file in places.files]
+    return Bank(recipe, shards, places.shard, places.row)
 
 
-def _everyones_shards(store: Path, recipe: Recipe, digests: set[str]) -> dict[str, Tensor]:
+def _everyones_rows(store: Path, recipe: Recipe, digests: Sequence[str]) -> Places:
     """What all processes have written; a folder that machines share may take a while to show it."""
     for _ in range(SECONDS_TO_SEE if processes() > 1 else 1):
-        have = _read_shards(store, recipe)
-        if have.keys() >= digests:
-            return have
+        places = find_rows(store, digests, recipe.row_bytes)
+        if (places.shard >= 0).all():
+            return places
         time.sleep(1)
     raise UserError(f"the bank in {store} lacks images that were just added. Every process has to see this folder.")
 
 
 def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> list[int]:
     """Which images have to be computed, after tidying up, and if there is space for them."""
-    _remove_leftovers(store, recipe)
+    remove_leftovers(store, recipe.row_bytes)  # we hold the lock
     with write_atomically(store / "recipe.json") as file:
         json.dump(asdict(recipe), file, indent=2)
-    have = _read_shards(store, recipe)
-    missing = [i for i in _first_of_each(table.digests) if table.digests[i] not in have]
-    there = sum(digest in have for digest in table.digests)
-    screen.say(_announcement(recipe, store, len(missing), there))
+    there = find_rows(store, table.digests, recipe.row_bytes).shard >= 0
+    missing = [i for i in _first_of_each(table.digests) if not there[i]]
+    screen.say(_announcement(recipe, store, len(missing), int(there.sum())))
     if missing:
         _check_disk(store, len(missing) * recipe.row_bytes)
     return missing
@@ -171,7 +208,7 @@ def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> 
 def _announcement(recipe: Recipe, store: Path, missing: int, there: int) -> str:
     if not missing:
         return f"bank: all {there:,} images are in {store}"
-    per_image = f"{1 + recipe.views} views × {'×'.join(map(str, recipe.token_shape))} float16"
+    per_image = f"{recipe.row_shape[0]} views × {'×'.join(map(str, recipe.token_shape))} float16"
     size = megabytes(missing * recipe.row_bytes)
     return f"bank: {missing:,} images × {per_image} = {size} to build in {store}; {there:,} are there already"
 
@@ -191,11 +228,12 @@ def _build(
     table: ImageTable, backbone: Backbone, recipe: Recipe, store: Path, missing: list[int], screen: Screen
 ) -> None:
     per_shard = max(1, min(SHARD_IMAGES, SHARD_BYTES // recipe.row_bytes))
-    training_views = list(range(1, 1 + recipe.views))
+    weak = range(1, 1 + recipe.views)
+    strong = range(1 + recipe.views, recipe.row_shape[0])  # other numbers, so that they are other crops
 
     def row_of(image: int) -> Tensor:
         photo = table.open(image, shorter_side=resized_side(recipe.image_size))
-        pixels = views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], training_views)
+        pixels = views_of(photo, recipe.image_size, VIEW_SEED, table.digests[image], weak, strong)
         row = run_trunk(backbone, pixels).half()
         if not row.isfinite().all():
             raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
@@ -209,7 +247,7 @@ def _build(
             for k, row in enumerate(islice(rows, len(images))):
                 shard[k] = row
                 progress.update(start + k + 1)
-            _write_shard(store, shard, [table.digests[i] for i in images])
+            write_shard(store, shard, [table.digests[i] for i in images])
 
 
 @torch.inference_mode()
@@ -219,56 +257,6 @@ def run_trunk(backbone: Backbone, pixels: NDArray[np.uint8]) -> Tensor:
     images = to_tensor(pixels, backbone.pixel_mean, backbone.pixel_std).to(device)
     tokens: Tensor = backbone.trunk(images).cpu()
     return tokens
-
-
-def _write_shard(store: Path, shard: Tensor, digests: list[str]) -> None:
-    name = hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
-    with write_atomically(store / f"shard-{name}.f16", "wb") as file:
-        file.write(shard.numpy())  # not tofile, which does not say why it could not
-    with write_atomically(store / f"shard-{name}.json") as file:
-        json.dump({"images": digests}, file)
-
-
-def _read_shards(store: Path, recipe: Recipe) -> dict[str, Tensor]:
-    """Image digest to row, over all complete shards."""
-    rows: dict[str, Tensor] = {}
-    for index in sorted(store.glob("shard-*.json")):
-        digests = _listed_images(index)
-        if _is_whole(index, digests, recipe):
-            # torch keeps no file descriptor per map, numpy would: a large bank has thousands of shards
-            numbers = len(digests) * recipe.row_bytes // 2
-            flat = torch.from_file(str(_data(index)), shared=False, size=numbers, dtype=torch.float16)
-            rows.update(zip(digests, flat.view(-1, *recipe.row_shape), strict=True))
-    return rows
-
-
-def _data(index: Path) -> Path:
-    return index.with_suffix(".f16")
-
-
-def _is_whole(index: Path, digests: list[str], recipe: Recipe) -> bool:
-    data = _data(index)
-    return bool(digests) and data.exists() and data.stat().st_size == len(digests) * recipe.row_bytes
-
-
-def _listed_images(index: Path) -> list[str]:
-    try:
-        return [str(digest) for digest in load_json(index)["images"]]
-    except (ValueError, KeyError, TypeError):  # not what we wrote
-        return []
-
-
-def _remove_leftovers(store: Path, recipe: Recipe) -> None:
-    """Half-written files of a build that was killed, and damaged ones; we hold the lock, so nobody is writing them."""
-    for file in store.glob("*.tmp"):
-        file.unlink()
-    for index in store.glob("shard-*.json"):
-        if not _is_whole(index, _listed_images(index), recipe):
-            index.unlink()  # its images are computed again
-    complete = {index.stem for index in store.glob("shard-*.json")}
-    for data in store.glob("shard-*.f16"):
-        if data.stem not in complete:
-            data.unlink()
 
 
 def _first_of_each(digests: Sequence[str]) -> list[int]:

@@ -13,10 +13,12 @@ from torch import Tensor
 from newfound.backbones import Backbone
 from newfound.images import ImageTable
 from newfound.images.views import resized_side, views_of
+from newfound.random_streams import STEP_VIEWS
 from newfound.sources.bank import run_trunk
 from newfound.sources.vectors import WHOLE
 
 TRUNK_BATCH = 16  # small: what a layer leaves should still be in the cache when the next one reads it
+STREAM_LENGTH = 2**56  # numbers of views that each random stream has for itself
 
 
 class FreshViews:
@@ -31,13 +33,30 @@ class FreshViews:
 
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
         """The evaluation view of these images through the trunk."""
-        pixels = self._pool.map(lambda i: self._pixels(int(i), 0, []), images)
+        pixels = self._pool.map(lambda i: self._pixels(int(i), 0), images)
         return through_trunk(self._backbone, np.concatenate(list(pixels)), self._precision)
 
-    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE) -> NDArray[np.uint8]:
-        """Two new views of each image, or of a part of them: all first views, then all second views."""
-        draws = [(int(image), step * len(images) + k) for k, image in enumerate(images)][part]
-        pixels = self._pool.map(lambda d: self._pixels(d[0], seed, [2 * d[1], 2 * d[1] + 1])[1:], draws)
+    def read_pair(
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = WHOLE,
+        stream: int = STEP_VIEWS,
+        strong: bool = False,
+    ) -> NDArray[np.uint8]:
+        """Two new views of each image, or of a part of them: all first views, then all second views; with ``strong``
+        the first ones are strong."""
+        start = (stream - STEP_VIEWS) * STREAM_LENGTH + 2 * step * len(images)
+
+        def pair_of(k: int) -> NDArray[np.uint8]:
+            first, second = start + 2 * k, start + 2 * k + 1
+            if strong:
+                _, weak_view, strong_view = self._pixels(int(images[k]), seed, [second], [first])
+                return np.stack([strong_view, weak_view])
+            return self._pixels(int(images[k]), seed, [first, second])[1:]
+
+        pixels = self._pool.map(pair_of, range(len(images))[part])
         both = np.stack(list(pixels), axis=1)  # 2×B×S×S×3
         return both.reshape(-1, *both.shape[2:])
 
@@ -45,10 +64,12 @@ class FreshViews:
         """The views through the trunk."""
         return through_trunk(self._backbone, read, self._precision).to(device)
 
-    def _pixels(self, image: int, seed: int, views: list[int]) -> NDArray[np.uint8]:
+    def _pixels(
+        self, image: int, seed: int, views: Sequence[int] = (), strong: Sequence[int] = ()
+    ) -> NDArray[np.uint8]:
         size = self._backbone.image_size
         photo = self._table.open(image, shorter_side=resized_side(size))
-        return views_of(photo, size, seed, self._table.digests[image], views)
+        return views_of(photo, size, seed, self._table.digests[image], views, strong)
 
 
 def through_trunk(backbone: Backbone, pixels: NDArray[np.uint8], precision: str = "float32") -> Tensor:

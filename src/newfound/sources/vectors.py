@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from newfound.random_streams import STEP_VIEWS
+
 WHOLE = slice(None)  # of a batch
 
 
@@ -32,9 +34,17 @@ class Embeddings:
         """The first view of these samples."""
         return self._rows[np.asarray(images), 0]
 
-    def read_pair(self, images: NDArray[np.int64], seed: int, step: int, part: slice = WHOLE, *, stream: int = 2, strong: bool = False) -> NDArray[np.float32]:
+    def read_pair(
+        self,
+        images: NDArray[np.int64],
+        seed: int,
+        step: int,
+        part: slice = WHOLE,
+        stream: int = STEP_VIEWS,
+        strong: bool = False,
+    ) -> NDArray[np.float32]:
         """Two training views of each sample, or of a part of them, different ones if there are: all first ones, then
-        all second ones."""
+        all second ones. There are no pixels that could be strongly augmented."""
         views = max(self._rows.shape[1] - 1, 1)
         first, second = draw_view_pair(views, len(images), seed, step, stream)
         offset = 1 if self._rows.shape[1] > 1 else 0
@@ -47,8 +57,15 @@ class Embeddings:
         return torch.from_numpy(read).to(device)
 
 
-def draw_view_pair(views: int, n: int, seed: int, step: int, stream: int = 2) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For n images, two different ones of ``views`` views each; the same one twice if there is no other."""
+def draw_view_pair(
+    views: int, n: int, seed: int, step: int, stream: int = STEP_VIEWS
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For n images, two different ones of ``views`` views each; the same one twice if there is no other.
+
+    >>> first, second = draw_view_pair(views=3, n=4, seed=0, step=7)
+    >>> first.shape, (first != second).all().item(), max(*first, *second).item() < 3
+    ((4,), True, True)
+    """
     random = np.random.default_rng([seed, stream, step])
     first = random.integers(views, size=n)
     second = (first + random.integers(1, views, size=n)) % views if views > 1 else first

@@ -212,7 +212,8 @@ def _one_epoch(
     taken, sums = 0, dict[str, float]()
 
     def read(b: int) -> NDArray[Any]:
-        return task.source.read_pair(batches[b], task.seed, moment * len(batches) + b, part)
+        step = moment * len(batches) + b
+        return task.source.read_pair(batches[b], task.seed, step, part, strong=learner.strong_view)
 
     tokens: Tensor | None = None  # of the step before: its memory serves the next one
     with ThreadPoolExecutor(1) as pool:  # reads the next batches meanwhile

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.images.labels import listed
 from newfound.research.datasets.benchmark import Benchmark, get_again, split
@@ -101,7 +101,7 @@ def _check_thousand(facts: Facts, root: Path, present: Sequence[str]) -> None:
 
 def _read_lists(path: Path) -> tuple[list[str], list[str]]:
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = load_json(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable JSON file: {error}") from error
     known, new = (_names(content, key) for key in ("known", "new"))

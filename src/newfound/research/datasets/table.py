@@ -67,6 +67,6 @@ def truth_of(benchmark: Benchmark) -> Truth:
         images=unlabelled,
         classes=classes,
         known=classes < len(benchmark.known),
-        untold=0,
+        without_truth=0,
         names=tuple(benchmark.class_names[k] for k in (*benchmark.known, *benchmark.new)),
     )

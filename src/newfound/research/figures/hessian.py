@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,8 @@ from newfound.hessian import Spectrum, hessian_spectrum, smoothed_density
 from newfound.methods.simgcd import SimGCD
 from newfound.research.figures.canvas import new_canvas, save
 from newfound.research.figures.ground import Ground, last_model
+from newfound.research.markdown import table
+from newfound.research.stored import read_spectrum
 from newfound.runs.folder import RunFolder
 from newfound.training.learner import Batch
 from newfound.training.loop import half_labelled
@@ -31,12 +32,12 @@ PAPER_HESSIAN = {"SimGCD + DAS": (0.27, 301.79), "SimGCD + DAS + LSP (ours)": (0
 def draw_hessian(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
     """The density of the Hessian's eigenvalues where each run ended; each spectrum is kept in its run folder."""
     spectra = {name: _spectrum(ground, name, run) for name, run in runs.items()}
-    header = ["", "largest eigenvalue", "smallest", "trace", "paper: largest", "trace"]
-    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    for name, s in spectra.items():
-        largest, trace = PAPER_HESSIAN[name]
-        ours = f"{s.largest:.3g} | {s.smallest:.3g} | {s.trace:.4g} ± {s.trace_error:.2g}"
-        lines.append(f"| {name} | {ours} | {largest} | {trace} |")
+    header = ["", "largest eigenvalue", "smallest", "trace ± standard error", "paper: largest", "trace"]
+    rows = [
+        [name, f"{s.largest:.3g}", f"{s.smallest:.3g}", f"{s.trace:.4g} ± {s.trace_error:.2g}",
+         *map(str, PAPER_HESSIAN[name])]
+        for name, s in spectra.items()
+    ]  # fmt: skip
     low, high = min(s.smallest for s in spectra.values()), max(s.largest for s in spectra.values())
     grid = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 1000)
     canvas = new_canvas(6.4, 3.6)
@@ -50,13 +51,12 @@ def draw_hessian(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> s
     axes.set_ylim(bottom=1e-8)
     canvas.legend(frameon=False, fontsize=8, loc="outside lower center")
     save(canvas, path)
-    return "\n".join(lines) + "\n"
+    return table(header, rows)
 
 
 def _spectrum(ground: Ground, name: str, run: RunFolder) -> Spectrum:
-    stored = run.path / "hessian.json"
-    if stored.exists():
-        return Spectrum.from_dict(json.loads(stored.read_text("utf-8")))
+    if (stored := read_spectrum(run.path / "hessian.json")) is not None:
+        return stored
     model, batches = _where_it_ended(ground, run)
 
     def loss(batch: Batch) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 
 from newfound.research.figures.canvas import new_canvas, save
 from newfound.research.figures.ground import Ground, last_model
+from newfound.research.markdown import table
+from newfound.research.stored import read_metrics
 from newfound.runs.folder import RunFolder
 from newfound.settings.device import resolve_device
 from newfound.sources.fresh_views import FreshViews
@@ -30,19 +31,20 @@ def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
     """Seconds of training, both trainings counted, and of labelling images; the paper's hours beside them."""
     training = {name: run.journal.training_seconds() for name, run in runs.items()}
     labelling = {name: _labelling_seconds(ground, run) for name, run in runs.items()}
-    accuracy = {name: 100 * _metrics(run)["all"] for name, run in runs.items()}
+    accuracy = {name: 100 * read_metrics(run.path)["all"] for name, run in runs.items()}
     first = next(iter(training.values()))
     columns = ["", "All", "training, s", "ratio", "inference, s per 1,000 images"]
     columns += [f"paper, {data}: training" for data in PAPER_HOURS["SimGCD"]] + ["ratio"] * len(PAPER_HOURS["SimGCD"])
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    rows = []
     for name in runs:
         hours, base = PAPER_HOURS[name].values(), PAPER_HOURS["SimGCD"].values()
         cells = [name, f"{accuracy[name]:.1f}", f"{training[name]:.0f}", f"{training[name] / first:.2f}"]
         cells += [f"{labelling[name]:.1f}", *(f"{h:g} h" for h in hours)]
         cells += [f"{h / b:.2f}" for h, b in zip(hours, base, strict=True)]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append(cells)
     _draw_ratios({name: seconds / first for name, seconds in training.items()}, path)
-    return "\n".join(lines) + "\n\nThe median epoch counts, times the number of epochs; banks are built before.\n"
+    note = "The median epoch counts, times the number of epochs; banks are built before."
+    return f"{table(columns, rows)}\n{note}\n"
 
 
 def _labelling_seconds(ground: Ground, run: RunFolder) -> float:
@@ -79,8 +81,3 @@ def _draw_ratios(ours: Mapping[str, float], path: Path) -> None:
     axes.grid(axis="y", alpha=0.3)
     canvas.legend(frameon=False, ncols=3, fontsize=8, loc="outside lower center")
     save(canvas, path)
-
-
-def _metrics(run: RunFolder) -> dict[str, float]:
-    content: dict[str, float] = json.loads((run.path / "metrics.json").read_text("utf-8"))
-    return content

@@ -13,7 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from newfound.research.figures.canvas import COLOURS, MARKERS, new_canvas, save
 from newfound.research.figures.ground import Ground
+from newfound.research.markdown import table
 from newfound.runs.folder import RunFolder
+from newfound.runs.results import read_results
 
 
 def draw_tsne(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
@@ -21,13 +23,13 @@ def draw_tsne(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
     benchmark = ground.benchmark
     targets, n_known = benchmark.targets(), len(benchmark.known)
     unlabelled = benchmark.labels() < 0
-    lines = ["| | silhouette of the new classes | of all classes |", "|---|---|---|"]
-    scores = {name: [] for name in runs}  # type: dict[str, list[float]]
+    embeddings = {name: read_results(run.path).embeddings for name, run in runs.items()}
+    scores: dict[str, list[float]] = {name: [] for name in runs}
     for shown, ending in ((unlabelled & (targets >= n_known), ""), (unlabelled, "-all")):
         canvas = new_canvas(4.4 * len(runs), 4.4)
         panels = np.atleast_1d(canvas.subplots(1, len(runs)))
-        for axes, (name, run) in zip(panels, runs.items(), strict=True):
-            features = np.load(run.path / "embeddings.npy")[shown].astype(np.float32)
+        for axes, (name, rows) in zip(panels, embeddings.items(), strict=True):
+            features = rows[shown]
             scores[name].append(float(silhouette_score(features, targets[shown], metric="cosine")))
             places = tsne(features)
             for k in np.unique(targets[shown]):
@@ -38,8 +40,8 @@ def draw_tsne(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
             axes.set_xticks([])
             axes.set_yticks([])
         save(canvas, path.with_name(path.name + ending))
-    lines += [f"| {name} | {new:.3f} | {whole:.3f} |" for name, (new, whole) in scores.items()]
-    return "\n".join(lines) + "\n"
+    header = ["", "silhouette of the new classes", "of all classes"]
+    return table(header, [[name, *(f"{value:.3f}" for value in values)] for name, values in scores.items()])
 
 
 def tsne(features: NDArray[np.float32], seed: int = 0) -> NDArray[np.float32]:
