@@ -75,7 +75,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(newfound, tmp_path, monkey
     assert stopped.err == "newfound: stopped. The same command with --resume continues from the last checkpoint.\n"
     assert not (tmp_path / "stopped" / "assignments.csv").exists()
     resumed = newfound(*options, tmp_path / "stopped", "--resume")
-    assert "going on after epoch 2 of 3 of training 2" in resumed.out
+    assert "resuming after epoch 2 of 3 of training 2" in resumed.out
     for name in ("assignments.csv", "classes.csv", "embeddings.npy", "anchors.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
 

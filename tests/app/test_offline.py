@@ -52,7 +52,6 @@ def done(tmp_path_factory):
     commands = [["discover" if name == "hub" else name, *words] for name, words in COMMANDS.items()]
     (folder / "commands.json").write_text(json.dumps(commands))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # `helping` lies beside this folder
     environment |= {"HF_HOME": str(folder / "hub-cache"), "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200"}
     words = own_network()
     script = [sys.executable, "-m", "helping.without_network", "commands.json", "done.json"]
