@@ -16,7 +16,7 @@ from newfound.backbones.efficientnet import PIXEL_MEAN, PIXEL_STD, load_efficien
 from newfound.images.decode import decode_image
 from newfound.images.views import resized_side, to_tensor, views_of
 from newfound.sources.bank import run_trunk
-from newfound.threads import one_thread_each, prefetched
+from newfound.threads import prefetched, single_threaded_pool
 
 SIZE, VIEWS, IMAGES = 224, 9, 16
 
@@ -33,7 +33,7 @@ def efficientnet_row(rounds: int) -> Row:
             plain(part)
 
     def ours() -> None:
-        with one_thread_each() as pool:
+        with single_threaded_pool() as pool:
             for _ in prefetched(pool, lambda _: run_trunk(backbone, pixels), range(IMAGES), ahead=4):
                 pass
 

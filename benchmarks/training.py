@@ -23,7 +23,7 @@ from newfound.settings import Settings
 from newfound.sharpness import SharpnessAware
 from newfound.sources.bank import Bank, Recipe, run_trunk
 from newfound.sources.fresh_views import through_trunk
-from newfound.threads import one_thread_each, prefetched
+from newfound.threads import prefetched, single_threaded_pool
 from newfound.training.heads import parameter_groups
 from newfound.training.loop import one_step
 
@@ -78,7 +78,7 @@ class Ours:
         self.model.predict(self.bank.evaluation(np.arange(self.batch) % len(self.bank)))
 
     def build_rows(self, pixels: np.ndarray) -> None:
-        with one_thread_each() as pool:
+        with single_threaded_pool() as pool:
             for row in prefetched(pool, lambda _: run_trunk(self.backbone, pixels[: 1 + VIEWS]), range(BUILT), ahead=4):
                 row.half()
 

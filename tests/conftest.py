@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from helping.browser import browser  # noqa: F401 - a fixture
-from helping.doubles import SMALL_PROJECTOR, mean_colour_backbone
+from helping.doubles import SMALL_WIDTH, mean_colour_backbone
 from helping.hostile import newfound  # noqa: F401 - a fixture
 from helping.pictures import write_folder
 from helping.small_runs import small_run
-from newfound import settings as newfound_settings
 from newfound.report import write_report
 from newfound.runs import checkpoints
 from newfound.screen import Screen
+from newfound.settings import DEFAULTS
 
 checkpoints.PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's speed
 
@@ -48,7 +48,7 @@ def own_cache(tmp_path_factory, monkeypatch, numbers=count()):  # noqa: B008 - o
 def small_projector():
     """For tests of what surrounds a training: as many layers, but quick to train and to write."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(newfound_settings.DEFAULTS, "projector_width", SMALL_PROJECTOR)
+        patch.setitem(DEFAULTS, "projector_width", SMALL_WIDTH)
         yield
 
 

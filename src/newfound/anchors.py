@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from newfound.threads import one_thread_each
+from newfound.threads import single_threaded_pool
 
 BLOCK = 2**23  # numbers held at a time while distances are computed: 64 MB of doubles
 HALVINGS = 40  # finer than single-precision confidences differ, coarse enough to keep clear of a double's last bits
@@ -157,7 +157,7 @@ def _most_confident_of(
         ordered = np.sort(candidates(members))
         return ordered[np.argsort(-new.confidence[ordered], kind="stable")][:eta]
 
-    with one_thread_each() as pool:
+    with single_threaded_pool() as pool:
         chosen = list(pool.map(of_cluster, range(new.n_new if eta else 0)))
     index, label = [np.empty(0, np.int64), *chosen], np.repeat(np.arange(len(chosen)), [len(c) for c in chosen])
     return Anchors(np.concatenate(index), new.n_known + label, eta, threshold)

@@ -14,8 +14,8 @@ R = TypeVar("R")
 
 
 @contextmanager
-def one_thread_each() -> Iterator[ThreadPoolExecutor]:
-    """A pool in which each task has one thread of torch's to itself.
+def single_threaded_pool() -> Iterator[ThreadPoolExecutor]:
+    """A pool of as many workers as torch has threads, in which each task computes with one thread.
 
     How torch divides one image among threads changes the last bits of its features; so a bank is the same whether a
     laptop or a server filled it, and many cores are used better this way too.

@@ -7,7 +7,7 @@ from newfound.backbones import Backbone
 from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.weights import fingerprint
 
-SMALL_PROJECTOR = 64  # a projector's width that is quick to train and to write
+SMALL_WIDTH = 64  # of a projector that is quick to train and to write
 
 
 class MeanColour(nn.Module):

@@ -21,7 +21,7 @@ import newfound.report
 import newfound.review
 import newfound.runs.checkpoints
 import newfound.sources.bank
-from helping.doubles import SMALL_PROJECTOR
+from helping.doubles import SMALL_WIDTH
 from helping.patience import PATIENCE
 from newfound.app import main as cli
 from newfound.settings import DEFAULTS
@@ -120,7 +120,7 @@ def killed() -> None:
 
 def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], pipes: dict[str, int]) -> None:
     newfound.sources.bank.SHARD_IMAGES = 8  # several shards of a few images
-    DEFAULTS["projector_width"] = SMALL_PROJECTOR
+    DEFAULTS["projector_width"] = SMALL_WIDTH
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     folder = folder.resolve()

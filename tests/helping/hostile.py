@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helping.doubles import mean_colour_backbone
+from helping.doubles import SMALL_WIDTH, mean_colour_backbone
 from helping.pictures import picture
-from newfound import settings
 from newfound.app.main import main
 from newfound.backbones import load_backbone
 from newfound.runs import model
+from newfound.settings import DEFAULTS
 from newfound.training import opened
 
 Writer = Callable[[Path], object]
@@ -78,10 +78,10 @@ def make_quick(monkeypatch) -> None:
     """A backbone and a projector that take no time."""
     monkeypatch.setattr(opened, "load_backbone", quick_backbone)
     monkeypatch.setattr(model, "load_backbone", quick_backbone)
-    monkeypatch.setitem(settings.DEFAULTS, "projector_width", 64)
+    monkeypatch.setitem(DEFAULTS, "projector_width", SMALL_WIDTH)
 
 
-def quick_backbone(name, *, image_size, weights=None, grad_from_block=11):
+def quick_backbone(name, *, image_size, weights=None, grad_from_block=None):
     if name != "efficientnet_lite0" or weights is not None or image_size != 32:
         return load_backbone(name, image_size=image_size, weights=weights, grad_from_block=grad_from_block)
     return replace(mean_colour_backbone(), name=name)

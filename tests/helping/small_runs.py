@@ -45,8 +45,9 @@ def write_run(
     facts = DataFacts(max(n, len(names)), n_known, 2 * n_known, n_known, len(names))
     settings = decide(Settings(len(names), device="cpu"), facts)
     data = {"fingerprint": "abc", "folder": str(images), "images": n}
-    text = config_text(settings, {"data": data, "versions": {"newfound": "0.1.0"}})
-    (run.path / "config.toml").write_text(text, "utf-8")
+    (run.path / "config.toml").write_text(
+        config_text(settings, {"data": data, "versions": {"newfound": "0.1.0"}}), "utf-8"
+    )
     labels = np.array([-1] * n if given is None else given)
     table = ImageTable(images, tuple(files), labels, names[:n_known], ("",) * n, (), ())
     assignment = Assignment(

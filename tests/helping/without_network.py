@@ -21,7 +21,7 @@ import traceback
 from http.client import HTTPConnection
 from pathlib import Path
 
-from helping.doubles import SMALL_PROJECTOR
+from helping.doubles import SMALL_WIDTH
 from helping.patience import PATIENCE
 
 WATCHED = {
@@ -71,7 +71,7 @@ def run(words: list[str]) -> dict[str, object]:
     from newfound.app.main import main
     from newfound.settings import DEFAULTS
 
-    DEFAULTS["projector_width"] = SMALL_PROJECTOR
+    DEFAULTS["projector_width"] = SMALL_WIDTH
     if words[0] == "demo":  # it unpacks the sample, and does what has been done by then
         Discover.run = lambda self, screen: screen.say("discover")  # type: ignore[method-assign]
     tried.clear()

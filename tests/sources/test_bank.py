@@ -17,7 +17,7 @@ from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.images.views import resized_side, views_of
 from newfound.screen import Screen
-from newfound.sources.bank import Recipe, open_bank, run_trunk
+from newfound.sources.bank import Recipe, default_bank_folder, open_bank, run_trunk
 from newfound.training.loop import training_pair
 
 QUIET = Screen(quiet=True)
@@ -216,3 +216,13 @@ def test_the_recipe_is_written_beside_the_rows(opened, tmp_path, quick_backbone)
     assert content["views"] == VIEWS
     assert store(tmp_path).name == Recipe.of(quick_backbone, VIEWS).folder_name
     assert resized_side(content["image_size"]) == 37
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems keep caches elsewhere")
+def test_banks_are_in_the_users_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert default_bank_folder() == tmp_path / "cache" / "newfound" / "banks"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for unset in (lambda: monkeypatch.setenv("XDG_CACHE_HOME", ""), lambda: monkeypatch.delenv("XDG_CACHE_HOME")):
+        unset()
+        assert default_bank_folder() == tmp_path / ".cache" / "newfound" / "banks"

@@ -18,7 +18,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(escaped, cells)) + " |"
+    return "|" + "|".join(f" {text} " if (text := escaped(cell)) else " " for cell in cells) + "|"
 
 
 def escaped(text: str) -> str:

@@ -23,7 +23,7 @@ from newfound.runs.model import Model, load_model
 from newfound.runs.results import digest_of
 from newfound.screen import Screen
 from newfound.sources.bank import run_trunk
-from newfound.threads import one_thread_each, prefetched
+from newfound.threads import prefetched, single_threaded_pool
 
 REFUSED = 0.01  # share of images like the labelled ones that are called "none of these" by mistake
 BATCH = 128
@@ -125,7 +125,7 @@ def _batches(model: Model, files: list[str]) -> Iterator[tuple[list[tuple[str, T
         pixels = views_of(photo, size, 0, "", [])
         return run_trunk(model.backbone, pixels)[0].half().float()  # as a bank would have kept it
 
-    with one_thread_each() as pool:
+    with single_threaded_pool() as pool:
         results = prefetched(pool, tokens_of, files, ahead=2 * (os.cpu_count() or 1))
         batch: list[tuple[str, Tensor]] = []
         unreadable: list[Skipped] = []

@@ -20,6 +20,7 @@ from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.weights import fingerprint
 from newfound.errors import UserError
+from newfound.random_streams import MODEL_REFERENCES
 from newfound.runs.assignment import Assignment
 from newfound.runs.folder import RunFolder
 from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors
@@ -29,7 +30,6 @@ from newfound.training.heads import CLASSIFIERS, WideHead
 from newfound.training.learner import Prediction, Predictor
 
 REFERENCES = 5000  # at most: 13 MB of EfficientNet's features
-STREAM = 7  # of the random numbers: see CONTRIBUTING
 BLOCK = 1024  # images whose distances are held at a time
 
 
@@ -114,7 +114,7 @@ def references_of(features: Tensor, labels: NDArray[np.int64], seed: int) -> tup
     n = len(features)
     chosen = np.arange(n)
     if n > REFERENCES:
-        chosen = np.sort(np.random.default_rng([seed, STREAM]).choice(n, REFERENCES, replace=False))
+        chosen = np.sort(np.random.default_rng([seed, MODEL_REFERENCES]).choice(n, REFERENCES, replace=False))
     references = features[chosen]
     judged = np.flatnonzero(labels >= 0)
     judged = judged if len(judged) > 1 else np.arange(n)

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from platformdirs import user_cache_path
 from torch import Tensor
 
 from newfound.atomic import write_atomically
@@ -41,7 +42,7 @@ from newfound.random_streams import STEP_VIEWS
 from newfound.screen import Screen, megabytes
 from newfound.sources.shards import Places, find_rows, map_shard, remove_leftovers, write_shard
 from newfound.sources.vectors import WHOLE, draw_view_pair
-from newfound.threads import one_thread_each, prefetched
+from newfound.threads import prefetched, single_threaded_pool
 
 VIEW_SEED = 0  # not the run's: a bank serves every seed
 SHARD_IMAGES, SHARD_BYTES = 256, 256_000_000
@@ -239,7 +240,7 @@ def _build(
             raise UserError(f"{table.path(image)}: the backbone's output is not finite in float16")
         return row
 
-    with one_thread_each() as pool, screen.track("building bank", len(missing)) as progress:
+    with single_threaded_pool() as pool, screen.track("building bank", len(missing)) as progress:
         rows = prefetched(pool, row_of, missing, ahead=2 * (os.cpu_count() or 1))
         for start in range(0, len(missing), per_shard):
             images = missing[start : start + per_shard]
@@ -264,6 +265,5 @@ def _first_of_each(digests: Sequence[str]) -> list[int]:
 
 
 def default_bank_folder() -> Path:
-    """Where banks live unless told otherwise: the user's cache, because every run shares them."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "newfound" / "banks"
+    """Where banks live by default: in the user's cache, because every run shares them."""
+    return user_cache_path("newfound", appauthor=False) / "banks"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -104,3 +105,12 @@ CLASSIFIERS: dict[str, type[CosineClassifier] | type[NearestCentre]] = {
 def only(classifier: Classifier, classes: Tensor) -> Classifier:
     """The same with some of its classes alone."""
     return type(classifier).with_rows(classifier.weight.detach()[classes])
+
+
+def parameter_groups(*modules: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups for the optimiser: biases and other 1-D tensors are never decayed."""
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    return [
+        {"name": "weights", "params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"name": "biases", "params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from newfound.distributed import whole_batch
 from newfound.random_streams import METHOD_STEP
 from newfound.settings import Training
-from newfound.training.heads import Classifier, WideHead
+from newfound.training.heads import Classifier, WideHead, parameter_groups
 from newfound.training.schedules import learning_rate
 from newfound.training.task import Task
 
@@ -102,16 +102,6 @@ class Between:
     basis: Prediction | None = None  # what pseudo-labels were chosen from; None: the last epoch's prediction
     facts: Mapping[str, Any] = field(default_factory=dict)  # about them, for the log
     memory: Mapping[str, Tensor] = field(default_factory=dict)  # to be put into the learner's memory
-
-
-@dataclass(frozen=True)
-class Group:
-    """Parameters that learn alike."""
-
-    name: str
-    parameters: list[nn.Parameter]
-    weight_decay: float
-    rate: float = 1.0  # times the learning rate
 
 
 class Memory(nn.Module):
@@ -206,13 +196,10 @@ class Learner(nn.Module):
         """A cosine towards a thousandth."""
         return learning_rate(epoch, training.epochs, training.learning_rate)
 
-    def groups(self, training: Training) -> list[Group]:
-        """What learns how fast: biases and other 1-D tensors are never decayed."""
-        trained = [p for p in self.parameters() if p.requires_grad]
-        return [
-            Group("weights", [p for p in trained if p.ndim > 1], training.weight_decay),
-            Group("biases", [p for p in trained if p.ndim <= 1], 0.0),
-        ]
+    def groups(self, training: Training) -> list[dict[str, Any]]:
+        """What learns how fast: groups for the optimiser, by ``name``, each with a ``rate`` if it is not to learn at
+        the learning rate itself."""
+        return parameter_groups(self, weight_decay=training.weight_decay)
 
     def trains(self, step: int) -> Collection[str] | None:
         """Names of the groups that learn in this step; None: all of them."""

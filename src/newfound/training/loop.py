@@ -99,10 +99,7 @@ def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw = half_lab
 
 
 def _optimiser(learner: Learner, t: Training) -> torch.optim.Optimizer:
-    groups = [
-        {"params": group.parameters, "weight_decay": group.weight_decay, "rate": group.rate, "name": group.name}
-        for group in learner.groups(t)
-    ]
+    groups = [{"rate": 1.0, **group} for group in learner.groups(t)]
     fused = torch.device(t.device).type != "mps"  # in one pass
     return torch.optim.SGD(groups, t.learning_rate, t.momentum, fused=fused)
 
