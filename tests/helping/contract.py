@@ -27,7 +27,7 @@ from newfound.training.task import Journal, Pretrained, Referee
 EPOCHS = 4
 FAR_APART = groups(spread=8.0)[0]
 FACTS = DataFacts(N, KNOWN, int((LABELS >= 0).sum()), KNOWN, CLASSES)
-SCHEDULE = {"epochs": EPOCHS, "batch_size": 60, "projector_width": 32}
+SCHEDULE = {"epochs": EPOCHS, "batch_size": 60, "projector_width": 256}
 
 
 def settings_of(method: Method, **changes: object) -> Settings:
@@ -45,7 +45,8 @@ def run(
 
 
 def check_finds_groups(method: Method) -> None:
-    found = run(settings_of(method), source=FAR_APART)
+    training = {"epochs": 30} if method.NEEDS.training else {}
+    found = run(settings_of(method, **training), source=FAR_APART)
     predicted = found.prediction.classes.numpy()[UNLABELLED]
     score = cluster_accuracy(TRUE[UNLABELLED], predicted, TRUE[UNLABELLED] < KNOWN)
     assert score.all > 0.9, f"{method.NAME} finds {score}"
