@@ -4,16 +4,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from newfound.fitting import Found, classes_in_use
 from newfound.runs import assignment as module
-from newfound.runs.assignment import assign, classes_in_use, new_names, two_best
-from newfound.training.loop import Prediction
+from newfound.runs.assignment import assign, new_names, two_best
+from newfound.training.heads import CosineClassifier
+from newfound.training.learner import Prediction, Predictor
 
 
 def make():
     probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.05, 0.9, 0.05], [0.5, 0.5, 0.0]])
     directions = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 5.0]])
     is_anchor = np.array([False, False, True, False])
-    return assign(Prediction(torch.zeros(4, 2), probabilities), directions, is_anchor, ("cat",))
+    predictor = Predictor(torch.nn.Identity(), CosineClassifier.with_rows(directions), 0.1)
+    return assign(Found(predictor, Prediction(torch.zeros(4, 2), probabilities), is_anchor, 0, task=None), ("cat",))
 
 
 def test_class_confidence_and_runner_up():

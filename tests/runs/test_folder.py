@@ -1,21 +1,36 @@
+"""The run folder: who may write into it, and when."""
+
 import csv
 import os
+from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 
 from newfound.atomic import write_atomically
 from newfound.errors import UserError
-from newfound.runs import folder as run_folder
-from newfound.runs.folder import Checkpoint, RunFolder
-from newfound.settings import Settings
+from newfound.methods import decide, with_own
+from newfound.runs.folder import RunFolder
+from newfound.settings import DataFacts, Settings
 
+EARLIER = """\
+[settings]
+classes = 3
+method = "sdas"
+epochs = 60
+beta = 0.8
+student_temperature = 0.1
+
+[data]
+fingerprint = "abc"
+
+[backbone]
+fingerprint = "def"
+"""
 SECTIONS = {"data": {"fingerprint": "abc"}, "backbone": {"fingerprint": "def"}}
 
 
 def resolved(**changes):
-    return Settings(3, device="cpu", **changes).resolved(2, 999, 50)
+    return decide(with_own(Settings(3, device="cpu"), changes), DataFacts(999, 2, 100, 2, 3))
 
 
 def begin(path, settings, *, data="abc", backbone="def", resume=False):
@@ -70,11 +85,35 @@ def test_resuming_with_other_settings_data_or_weights_is_refused(tmp_path):
     begin(tmp_path / "run", resolved(seed=1, bank_dir=tmp_path, weights=tmp_path), resume=True)  # only places
 
 
-def test_a_run_of_an_earlier_version_is_named(tmp_path):
-    with RunFolder(tmp_path / "run").begun(Settings(3), SECTIONS):  # nothing decided, as then
-        pass
-    with pytest.raises(UserError, match="begun by an earlier version"):
+def test_a_run_of_an_earlier_version_is_not_resumed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(EARLIER)
+    with pytest.raises(UserError, match="begun by an earlier version of newfound: its results can be used, but it"):
         begin(tmp_path / "run", resolved(), resume=True)
+    assert (tmp_path / "run" / "config.toml").read_text() == EARLIER
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "simgcd"}, "method was sdas, is simgcd"),
+        ({"beta": 0.9}, "beta was 0.5, is 0.9"),
+        ({"epochs": 7, "k": 0.4}, "epochs was 60, is 7; .*k was 0.5, is 0.4"),
+    ],
+)
+def test_other_settings_of_the_method_are_other_settings(tmp_path, changes, message):
+    begin(tmp_path / "run", resolved(preset="fine-grained"))
+    with pytest.raises(UserError, match=message):
+        begin(tmp_path / "run", resolved(preset="fine-grained", **changes), resume=True)
+
+
+def test_a_run_resumes_on_another_device(tmp_path):
+    """Where it computes is no part of what it is: a run from a GPU may end on a CPU."""
+    begin(tmp_path / "run", replace(resolved(seed=1), device="cuda"))
+    begin(tmp_path / "run", resolved(seed=1), resume=True)
+    with pytest.raises(UserError, match="seed was 1, is 2") as error:
+        begin(tmp_path / "run", resolved(seed=2), resume=True)
+    assert "device" not in str(error.value)
 
 
 def test_a_first_training_that_is_here_needs_no_other_run(tmp_path):
@@ -87,33 +126,6 @@ def test_a_first_training_that_is_here_needs_no_other_run(tmp_path):
     begin(tmp_path / "other", resolved())
     with pytest.raises(UserError, match="stage1 was None"):
         begin(tmp_path / "other", resolved(stage1=tmp_path / "one"), resume=True)
-
-
-def test_short_epochs_share_a_checkpoint(tmp_path, monkeypatch):
-    """Writing takes a second here; none follows within four, but the last epoch always has one."""
-    clock = [0.0]
-    monkeypatch.setattr(run_folder, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(run_folder, "CHECKPOINT_PAUSE", 4.0)
-    write = run_folder._save_tensors
-
-    def slowly(*args):
-        write(*args)
-        clock[0] += seconds
-
-    monkeypatch.setattr(run_folder, "_save_tensors", slowly)
-    run, model = RunFolder(tmp_path), torch.nn.Linear(1, 1)
-    (tmp_path / "checkpoint").mkdir()
-    optimiser, done = torch.optim.SGD(model.parameters()), []
-    seconds = 1.0
-    for epoch in range(1, 10):
-        if epoch == 5:
-            seconds = 1000.0  # the computer slept
-        checkpoint = Checkpoint(epoch, 9, np.zeros(1, dtype=np.int64))
-        run.save_epoch(model, optimiser, checkpoint, {"stage": 1, "epoch": epoch})
-        done.append(run.epochs_done(1))
-        clock[0] += 11.0 if epoch > 4 else 2.0
-    assert done == [1, 1, 3, 3, 5, 5, 5, 8, 9]
-    assert len(run.log()) == 9
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):

@@ -39,5 +39,7 @@ def load_metadata(path: Path) -> dict[str, str]:
 
 def damaged(path: Path, why: object) -> UserError:
     """The error for a file that is not as it was written."""
-    what = "Delete it to train from the start." if path.parent.name == "checkpoint" else WRITE_AGAIN
+    what = WRITE_AGAIN
+    if path.parent.name == "checkpoint":
+        what = f"Delete it{' to train from the start.' if path.stem.startswith('stage') else ', and it is made again.'}"
     return UserError(f"{path} is damaged ({why}). {what}")

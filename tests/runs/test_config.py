@@ -1,0 +1,160 @@
+"""config.toml: written, read back, and read as earlier versions wrote it."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from newfound.errors import UserError
+from newfound.methods import METHODS, decide, gcd, kmeans, load, method_of, sdas, simgcd
+from newfound.runs.config import config_text, read_config
+from newfound.settings import DataFacts, Settings
+
+FACTS = DataFacts(images=2000, known=5, labelled=500, labelled_classes=5, classes=10)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        (tmp_path / "config.toml").write_text(text, "utf-8")
+        return read_config(tmp_path / "config.toml")
+
+    return read
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("changes", [{}, {"views": "fresh"}, {"backbone": "dino_vits16", "weights": Path("ü.pth")}])
+def test_settings_survive_the_file(read, name, changes):
+    settings = decide(replace(Settings(10, name, device="cpu", seed=3), **changes), FACTS)
+    config = read(config_text(settings, {"data": {"fingerprint": "abc", "labels": None}}))
+    assert config.settings == settings
+    assert config.sections == {"data": {"fingerprint": "abc"}}
+    assert not config.earlier_version
+    assert decide(config.settings, FACTS) == settings  # nothing is left to decide
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_file_holds_every_setting_that_plays_a_part_and_no_other(name):
+    settings = decide(Settings(10, name, device="cpu"), FACTS)
+    shared, _, own = config_text(settings, {}).partition("[method]\n")
+    written = [line.split(" = ")[0] for line in shared.splitlines()[1:] if line]
+    assert written == [f.name for f in fields(settings) if getattr(settings, f.name) is not None]
+    assert ("epochs" in written) == load(name).NEEDS.training
+    written = [line.split(" = ")[0] for line in own.splitlines()]
+    assert written == [f.name for f in fields(settings.method) if f.name != "stage1"]  # it was not taken from elsewhere
+    assert f'method = "{name}"\n' in shared
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("settings = [", "not readable as TOML"),
+        ("", "not from a newfound run"),
+        ("classes = 3\n[settings]\n", "has classes outside of a section"),
+        ("[settings]\nclasses = 3\nwarp = 9\n", "does not know: warp"),
+        ("[settings]\nclasses = 3\n[method]\nwarp = 9\n", "does not know: warp"),
+        ("[settings]\nclasses = 3\nbeta = 0.5\n[method]\n", "does not know: beta"),
+        ('[settings]\nclasses = 3\nmethod = "simgcd"\n[method]\nbeta = 0.5\n', "does not know: beta"),
+        ('[settings]\nclasses = 3\nmethod = "magic"\n', "there is no method 'magic'"),
+        ("[settings]\nclasses = 3\nmethod = 5\n", "there is no method '5'"),
+        ('[settings]\nclasses = "3"\n', "has classes = '3'"),
+        ("[settings]\nclasses = 3\nstage1 = 5\n", "has stage1 = 5"),
+        ("[settings]\nclasses = 3\nrho = true\n", "has rho = True"),
+        ('[settings]\nclasses = 3\nstart = "somewhere"\n', "has start = 'somewhere'"),
+        ('[settings]\nclasses = 3\n[method]\nstart = "somewhere"\n', "has start = 'somewhere'"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_named(read, text, message):
+    with pytest.raises(UserError, match=message):
+        read(text)
+
+
+# Before methods had settings of their own, [settings] held those of all methods, whatever the method was
+
+EARLIER = """\
+[settings]
+classes = 10
+method = "{method}"
+preset = "generic"
+seed = 3
+epochs = {epochs}
+start = "clusters"
+backbone = "efficientnet_lite0"
+grad_from_block = 11
+image_size = 128
+views = "bank"
+bank_views = 8
+batch_size = 128
+learning_rate = 0.1
+momentum = 0.9
+weight_decay = 5e-05
+rho = {rho}
+strategy = "dynamic"
+selection = "das"
+alpha = 1
+beta = 0.8
+k = 0.5
+anchors_per_class = 100.0
+oracle_clean_anchors = false
+entropy_weight = 1.0
+supervised_weight = 0.35
+student_temperature = 0.2
+teacher_temperature_start = 0.07
+teacher_temperature = 0.04
+warmup_epochs = {warmup_epochs}
+info_nce_temperature = 1.0
+sup_con_temperature = 0.07
+device = "cpu"
+precision = "float32"
+compile = false
+
+[data]
+fingerprint = "b3eda0545515a9859be159e54de0baa3326d4c1407bf17fde7a631f70c08ea65"
+folder = "demo/wardrobe"
+images = 2000
+labelled = 500
+known_classes = 5
+
+[backbone]
+fingerprint = "91516307c8a76177ccd83612c47fb3f7031e6ebdedbf5c4ecea38ade2764e861"
+
+[versions]
+python = "3.11.7"
+newfound = "0.1.0"
+torch = "2.13.0+cpu"
+"""
+OF_SIMGCD = {"start": "clusters", "entropy_weight": 1.0, "student_temperature": 0.2, "warmup_epochs": 2}
+EARLIER_RUNS = {
+    "sdas": (
+        EARLIER.format(method="sdas", epochs=5, rho=0.05, warmup_epochs=2),
+        sdas.Settings(**OF_SIMGCD, alpha=1, beta=0.8, anchors_per_class=100.0),
+    ),
+    "simgcd": (EARLIER.format(method="simgcd", epochs=5, rho=0.0, warmup_epochs=2), simgcd.Settings(**OF_SIMGCD)),
+    "gcd": (EARLIER.format(method="gcd", epochs=5, rho=0.0, warmup_epochs=2), gcd.Settings(temperature=0.2)),
+    "kmeans": (EARLIER.format(method="kmeans", epochs=60, rho=0.0, warmup_epochs=30), kmeans.Settings(temperature=0.2)),
+}
+
+
+@pytest.mark.parametrize("name", EARLIER_RUNS)
+def test_a_file_of_an_earlier_version_is_read(read, name):
+    text, own = EARLIER_RUNS[name]
+    config = read(text)
+    assert config.earlier_version
+    assert config.settings.method == own
+    assert name == method_of(config.settings).NAME
+    assert (config.settings.classes, config.settings.seed, config.settings.image_size) == (10, 3, 128)
+    assert config.settings.rho == (0.05 if name == "sdas" else 0.0)
+    assert config.sections["data"]["folder"] == "demo/wardrobe"
+    assert list(config.sections) == ["data", "backbone", "versions"]
+
+
+def test_a_file_without_a_method_is_the_default_methods(read):
+    text = EARLIER_RUNS["sdas"][0].replace('method = "sdas"\n', "")
+    assert read(text).settings.method == EARLIER_RUNS["sdas"][1]
+
+
+@pytest.mark.parametrize("name", EARLIER_RUNS)
+def test_a_setting_nobody_ever_had_is_named_there_too(read, name):
+    text = EARLIER_RUNS[name][0].replace("[settings]\n", "[settings]\nwarp = 9\n")
+    with pytest.raises(UserError, match="does not know: warp"):
+        read(text)
