@@ -1,3 +1,4 @@
+import os
 import signal
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,9 @@ checkpoints.PAUSE = 0.0  # a checkpoint after each epoch, whatever the disk's sp
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# Scripts that tests start find `helping`, as the tests do
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 GOLDEN = Path(__file__).parent / "golden"
 

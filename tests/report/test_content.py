@@ -55,7 +55,7 @@ def test_other_files_of_a_run_are_shown(tmp_path):
     results = small_run(tmp_path)
     results.run.write_json("class_count.json", {"best": 4, "low": 3, "high": 6})
     results.run.write_json("metrics.json", {"all": 0.875})
-    results.run.save_anchors({"stage": 2, "epoch": 1, "anchors": 12})
+    results.run.journal.save_pseudo_labels({"stage": 2, "epoch": 1, "anchors": 12})
     content, _ = look_through(results, QUIET)
     assert content["count"]["high"] == 6
     assert content["anchors"][0]["anchors"] == 12

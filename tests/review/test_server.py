@@ -218,4 +218,4 @@ def test_the_next_command_can_be_typed(tmp_path):
     command = parsed(words[1:])
     assert isinstance(command, Discover)
     assert (command.folder, command.after) == (results.root, results.run.path)
-    assert (command.settings.compile, command.settings.k) == (True, 0.25)
+    assert (command.settings.compile, command.settings.method.k) == (True, 0.25)
