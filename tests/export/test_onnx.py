@@ -150,7 +150,7 @@ def test_a_vision_transformer_with_a_trained_classifier(folder, tiny):
     shutil.rmtree(folder[0])
     out = export_onnx(tiny / "run", tiny / "model.onnx", weights=weights)
     assert out.difference < 1e-5
-    assert out.checked_on == "noise, as the images are not there any more"
+    assert out.checked_on == "noise, as the images no longer exist"
     assert out.classes == found.results.assignment.class_names
     model, runtime = load_model(tiny / "run", weights=weights, device="cpu"), session(out.file)
     pixels = np.random.default_rng(1).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)

@@ -124,7 +124,7 @@ def test_there_is_nothing_but_the_page(served, path):
     assert served.ask("GET", path)[0] == 404
 
 
-def test_pictures_are_encoded_anew(served):
+def test_pictures_are_encoded_again(served):
     status, headers, small = served.ask("GET", "/thumbnails/3")
     assert (status, headers["content-type"], small[:4]) == (200, "image/webp", b"RIFF")
     status, headers, large = served.ask("GET", "/images/3")
