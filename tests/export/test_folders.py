@@ -139,7 +139,7 @@ def test_missing_originals_are_listed(run, tmp_path):
     assert out.files == len(read_results(run)) - 4
     assert any("4 images are left out" in line for line in heard.warnings)
     shutil.rmtree(tmp_path / "images")
-    with pytest.raises(UserError, match="none of the 26 images is in"):
+    with pytest.raises(UserError, match="none of the 26 images is still in"):
         export_folders(run, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
