@@ -339,7 +339,7 @@ def _new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """What a person can mend is a ValueError here, and speaks of parameters."""
+    """What a person can fix is a ValueError here, and speaks of parameters."""
     try:
         yield
     except SettingError as error:
