@@ -1,3 +1,4 @@
+import os
 import signal
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,9 @@ settings.register_profile("explore", deadline=None, max_examples=1000, suppress_
 settings.load_profile("steady")
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# Programs that tests start find `helping` as tests do
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 # In the background of a shell Ctrl-C is ignored, and processes that tests start and stop by it would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -14,8 +14,10 @@ from helping import hostile
 from helping.browser import opened
 from helping.hostile import rows_of
 from helping.pictures import write_class_folders, write_folder
-from newfound.discovery import ORACLE, discover
+from newfound.discovery import discover
+from newfound.methods import sdas
 from newfound.report.page import read_page
+from newfound.runs.assignment import ORACLE
 from newfound.runs.results import read_results
 from newfound.settings import Settings
 
@@ -48,9 +50,9 @@ def made(request, tmp_path_factory):
         hostile.make_quick(patch)
         settings = Settings(
             4, epochs=1, image_size=32, bank_views=2, batch_size=12, bank_dir=root / "banks",
-            oracle_clean_anchors=request.param,
+            method=sdas.Settings(oracle_clean_anchors=request.param),
         )  # fmt: skip
-        discover(images, settings, truth=truth, out=root / "run", seeds=2)
+        discover(images, settings, truth=truth, out=root / "run", repeat=2)
     return Made(root, request.param)
 
 

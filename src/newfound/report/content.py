@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from newfound.errors import UserError
+from newfound.methods import own_settings
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.neighbours import Floats
 from newfound.runs.decisions import initial_state
 from newfound.runs.results import Results, read_json
+from newfound.settings import method_name
 
 SHOWN = 8  # images of a class that only other seeds have
 CERTAIN, UNCERTAIN = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image
@@ -183,8 +185,9 @@ def reason(pair: Merge) -> str:
 
 def _settings(results: Results) -> dict[str, Any]:
     """Without folders: a page may be passed on, and where files lie is nobody's business."""
-    values = {name: value for name, value in vars(results.settings).items() if value is not None}
-    return {name: value.name if isinstance(value, Path) else value for name, value in values.items()}
+    settings = results.settings
+    values = {**vars(settings), "method": method_name(settings), **vars(own_settings(settings))}
+    return {name: v.name if isinstance(v, Path) else v for name, v in values.items() if v is not None}
 
 
 def _kind(k: int, n_known: int) -> str:
