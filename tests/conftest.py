@@ -28,6 +28,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).pare
 
 GOLDEN = Path(__file__).parent / "golden"
 
+# Programs that tests start find `helping` as tests do
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+
 # In the background of a shell Ctrl-C is ignored, and processes that tests start and stop by it would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,16 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from newfound import fitting
-from newfound.distributed import asked_of_first, from_first
-from newfound.errors import SettingError, UserError
+from newfound.distributed import from_first
+from newfound.errors import UserError
 from newfound.images import ImageTable
-from newfound.methods import is_oracle, method_of
+from newfound.methods import method_of
 from newfound.report import write_report
-from newfound.runs.assignment import ORACLE, Assignment, assign, check_names, write_assignment
+from newfound.runs.assignment import assign, check_names, write_assignment
 from newfound.runs.beginning import begin, first_training, known_classes, write_skipped
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.folder import RunFolder
@@ -27,7 +24,7 @@ from newfound.runs.provenance import provenance
 from newfound.runs.repeats import check_repeats, make_repeats
 from newfound.runs.results import Results, read_json, read_results
 from newfound.runs.rounds import Origin
-from newfound.runs.scoring import Truth, score
+from newfound.runs.scoring import Truth, oracle_mark, write_score
 from newfound.screen import Screen
 from newfound.settings import DataFacts, Settings
 from newfound.training.opened import OpenedImages
@@ -121,7 +118,7 @@ def discover_table(
     settings = replace(settings, classes=known_classes(run, settings) if settings.classes is None else settings.classes)
     settings, facts, count = fitting.with_count(settings, facts, lambda: opened.pretrained, labels, screen)
     settings = fitting.decided(settings, facts, screen)
-    oracle = _oracle(settings, referee, screen)
+    oracle = oracle_mark(settings, referee, screen)
     fingerprints = {"data": table.fingerprint, "backbone": opened.backbone.fingerprint}
     if oracle and referee is not None:
         fingerprints["oracle"] = referee.fingerprint
@@ -137,7 +134,9 @@ def discover_table(
             run.write_json("round.json", origin.history)
         if earlier is not None:
             run.journal.take_first_training(earlier.journal)
-        found = fitting.fit(settings, facts, pretrained, labels, run.journal, screen, referee)
+        found = fitting.fit(
+            settings, facts, pretrained, labels, run.journal, screen, referee, fewest=2  # with a runner-up in the table
+        )  # fmt: skip
         if found.empty:
             screen.warn(
                 f"{found.empty} of the new classes ended up empty and are left out: fewer --classes may fit better"
@@ -146,27 +145,4 @@ def discover_table(
         write_assignment(run, table, assignment, oracle=oracle is not None)
         write_model(run, found.predictor, found.prediction, opened.backbone, labels, assignment, settings, oracle)
         kmeans = found.task.clusters().clusters if referee is not None else None
-        return Discovery(run.path, _score(run, referee, assignment, kmeans, oracle))
-
-
-def _oracle(settings: Settings, referee: Truth | None, screen: Screen) -> str | None:
-    """The mark of a run that uses the truth, for analysis."""
-    if not is_oracle(settings):
-        return None
-    if referee is None:
-        raise SettingError("oracle_clean_anchors", "", "needs a truth", "{name} {what}")
-    screen.warn(ORACLE)
-    return ORACLE
-
-
-@asked_of_first
-def _score(
-    run: RunFolder, truth: Truth | None, a: Assignment, kmeans: NDArray[np.int64] | None, oracle: str | None
-) -> dict[str, Any] | None:
-    """Compare with the truth, if there is one, beside plain k-means, and write metrics.json."""
-    if truth is None or kmeans is None:
-        return None
-    metrics = score(truth, a.classes, kmeans, a.n_known)
-    metrics = metrics if oracle is None else {"oracle": oracle, **metrics}
-    run.write_json("metrics.json", metrics)
-    return metrics
+        return Discovery(run.path, write_score(run, referee, assignment, kmeans, oracle))

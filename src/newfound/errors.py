@@ -34,6 +34,8 @@ class SettingError(UserError):
     '--beta 2 is above 1'
     >>> SettingError("beta", 2, "is above 1").phrased(str)
     'beta 2 is above 1'
+    >>> str(SettingError("compile", True, "is for a GPU"))  # a switch has no value on the command line
+    '--compile is for a GPU'
     """
 
     def __init__(self, name: str, value: object, what: str, pattern: str = "{name} {value} {what}") -> None:
@@ -42,7 +44,8 @@ class SettingError(UserError):
 
     def phrased(self, spelt: Callable[[str], str]) -> str:
         """In one sentence, with the name as ``spelt`` gives it."""
-        return self.pattern.format(name=spelt(self.name), value=self.value, what=self.what)
+        pattern = self.pattern.replace("{name} {value}", "{name}") if self.value is True else self.pattern
+        return pattern.format(name=spelt(self.name), value=self.value, what=self.what)
 
     def __str__(self) -> str:
         return self.phrased(as_option)

@@ -85,15 +85,17 @@ def fit(
     journal: Journal,
     screen: Screen,
     referee: Referee | None = None,
+    *,
+    fewest: int = 1,
 ) -> Found:
-    """Run the method of these settings, which are decided."""
+    """Run the method of these settings, which are decided; ``fewest`` classes are kept even if they are empty."""
     method, training = method_of(settings), Training.of(settings)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(
             pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,
             is_oracle(settings),
         )  # fmt: skip
-        return _in_use(task, method.fit(task, settings.method))
+        return _in_use(task, method.fit(task, settings.method), fewest)
 
 
 @contextmanager
@@ -103,18 +105,17 @@ def _progress(journal: Journal, epochs: int, trainings: int, screen: Screen) -> 
         yield Progress(tracker, epochs, trainings)
 
 
-def _in_use(task: Task, trained: Trained) -> Found:
-    kept = classes_in_use(trained.prediction, task.n_known)
+def _in_use(task: Task, trained: Trained, fewest: int) -> Found:
+    kept = classes_in_use(trained.prediction, task.n_known, fewest)
     predictor = replace(trained.predictor, classifier=only(trained.predictor.classifier, kept))
     is_anchor = (trained.labels >= 0) & (task.labels < 0)
     empty = trained.prediction.probabilities.shape[1] - len(kept)
     return Found(predictor, trained.prediction.of(kept), is_anchor, empty, task)
 
 
-def classes_in_use(prediction: Prediction, n_known: int) -> Tensor:
-    """The known classes, and every other that something was put into; two at least."""
+def classes_in_use(prediction: Prediction, n_known: int, fewest: int = 1) -> Tensor:
+    """The known classes, and every other that something was put into; the first empty ones, if those are too few."""
     used = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1]) > 0
     used[:n_known] = True
-    if used.sum() < 2:
-        used[(~used).nonzero()[0]] = True  # there is a runner-up in the table
+    used[(~used).nonzero()[: max(0, fewest - int(used.sum()))]] = True
     return used.nonzero().flatten()

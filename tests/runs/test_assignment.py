@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from newfound.fitting import Found, classes_in_use
+from newfound.fitting import Found
 from newfound.runs import assignment as module
 from newfound.runs.assignment import assign, new_names, two_best
 from newfound.training.heads import CosineClassifier
@@ -46,17 +46,6 @@ def test_two_best_in_blocks(monkeypatch):
     whole = two_best(scores)
     monkeypatch.setattr(module, "ROWS", 7)
     np.testing.assert_array_equal(two_best(scores), whole)
-
-
-def test_empty_classes_can_be_left_out():
-    probabilities = torch.tensor([[0.2, 0.1, 0.7, 0.0], [0.1, 0.1, 0.8, 0.0]])
-    prediction = Prediction(torch.zeros(2, 3), probabilities)
-    assert classes_in_use(prediction, 1).tolist() == [0, 2]  # the known one, the used one
-    assert classes_in_use(prediction, 2).tolist() == [0, 1, 2]
-    assert classes_in_use(prediction, 0).tolist() == [0, 2]  # a second one, so that there is a runner-up
-    kept = torch.tensor([0, 2])
-    torch.testing.assert_close(prediction.of(kept).probabilities, torch.tensor([[2 / 9, 7 / 9], [1 / 9, 8 / 9]]))
-    assert prediction.of(torch.arange(4)) is prediction  # to the last bit
 
 
 def test_table_of_classes():

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from helping.small_runs import write_run
 from newfound.errors import UserError
 from newfound.images.labels import read_labels
+from newfound.methods import METHODS, decide, load
+from newfound.runs.config import Config, config_text, read_config
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import read_json, read_results
-from newfound.settings import Settings, fits, from_toml, read_toml, to_toml
+from newfound.settings import DataFacts, Settings
+from newfound.settings.toml import fits
 
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -69,17 +72,27 @@ def test_labels(name, changed):
             assert len({row.file for row in rows}) == len(rows)
 
 
-CONFIG = to_toml(Settings(5).resolved(2, 99, 10), data={"folder": "/photos", "images": 99})
+DECIDED = decide(Settings(5, device="cpu"), DataFacts(99, 2, 20, 2, 5))
+CONFIG = config_text(DECIDED, {"data": {"folder": "/photos", "images": 99}})
+
+
+def read_text(text: str | bytes) -> Config:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.toml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+        return read_config(path)
 
 
 def check_toml(text: str) -> None:
-    if error := error_of(lambda: from_toml(text, Path("config.toml"))):
+    if error := error_of(lambda: read_text(text)):
         assert "config.toml" in error
         return
-    found, sections = from_toml(text, Path("config.toml"))
-    hints = get_type_hints(Settings)
-    assert all(fits(str(v) if isinstance(v, Path) else v, hints[name]) for name, v in vars(found).items())
-    assert all(isinstance(section, dict) for section in sections.values())
+    config = read_text(text)
+    for found, without in ((config.settings, "method"), (config.settings.method, "")):
+        hints = get_type_hints(type(found))
+        values = {name: value for name, value in vars(found).items() if name != without}
+        assert all(fits(str(v) if isinstance(v, Path) else v, hints[name]) for name, v in values.items())
+    assert all(isinstance(section, dict) for section in config.sections.values())
 
 
 @quick
@@ -95,11 +108,8 @@ def test_any_text_as_config(text):
 @quick
 @given(changes)
 def test_a_config_with_bytes_changed(changed):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "config.toml"
-        path.write_bytes(mutated(CONFIG.encode(), changed))
-        error = error_of(lambda: read_toml(path))
-    assert not error or str(path) in error
+    error = error_of(lambda: read_text(mutated(CONFIG.encode(), changed)))
+    assert not error or "config.toml" in error
 
 
 toml_values = st.recursive(
@@ -112,10 +122,19 @@ toml_values = st.recursive(
 @quick
 @given(
     st.dictionaries(st.sampled_from([field.name for field in fields(Settings)]), toml_values, max_size=4),
-    st.dictionaries(st.sampled_from(["data", "versions", "x"]), toml_values, max_size=2),
+    st.sampled_from(METHODS).flatmap(
+        lambda name: st.tuples(
+            st.just(name),
+            st.dictionaries(st.sampled_from([f.name for f in fields(load(name).Settings)]), toml_values, max_size=4),
+        )
+    ),
+    st.dictionaries(st.sampled_from(["data", "versions", "method", "x"]), toml_values, max_size=2),
     toml_values,
 )
-def test_any_values_in_a_config(values, sections, classes):
+def test_any_values_in_a_config(values, method, sections, classes):
+    name, own = method
+    check_toml(tomli_w.dumps({"settings": {"classes": 3, "method": name}, "method": own}))
+    check_toml(tomli_w.dumps({"settings": {"classes": 3, "method": name, **own}}))  # as earlier versions had it
     check_toml(tomli_w.dumps({**sections, "settings": {"classes": 3, **values}}))
     check_toml(tomli_w.dumps({"settings": {"classes": classes}}))
     check_toml(tomli_w.dumps({"settings": classes}))
@@ -138,10 +157,17 @@ def values_of(hint: object) -> st.SearchStrategy[object]:
     return by_type[hint]  # type: ignore[index]
 
 
+def any_of(cls: type, **given: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    hints = {name: hint for name, hint in get_type_hints(cls).items() if name not in given}
+    return st.builds(cls, **given, **{name: values_of(hint) for name, hint in hints.items()})
+
+
+@pytest.mark.parametrize("method", METHODS)
 @quick
-@given(st.builds(Settings, **{name: values_of(hint) for name, hint in get_type_hints(Settings).items()}))
-def test_every_setting_survives_the_file(chosen):
-    assert from_toml(to_toml(chosen), Path("config.toml"))[0] == chosen
+@given(data=st.data())
+def test_every_setting_survives_the_file(method, data):
+    chosen = data.draw(any_of(Settings, classes=st.integers(2, 99), method=any_of(load(method).Settings)))
+    assert read_text(config_text(chosen, {})).settings == chosen
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +200,7 @@ def test_a_run_with_bytes_changed(run, name, changed):
         assert len(DecisionLog(results).reviewed.class_of) == len(results)
         assert isinstance(results.root, Path)
         assert isinstance(results.settings, Settings)
-        assert all("stage" in entry for entry in results.run.anchors())
+        assert all("stage" in entry for entry in results.run.journal.pseudo_labels())
         read_json(path / "metrics.json", "all")
 
     (path / name).write_bytes(mutated(contents[name], changed))

@@ -14,8 +14,12 @@ from helping import hostile
 from helping.browser import opened
 from helping.hostile import rows_of
 from helping.pictures import write_class_folders, write_folder
-from newfound.discovery import ORACLE, discover
+from helping.quick_discovery import fast, lines_of, rows
+from newfound.discovery import discover
+from newfound.errors import UserError
+from newfound.methods import sdas
 from newfound.report.page import read_page
+from newfound.runs.assignment import ORACLE
 from newfound.runs.results import read_results
 from newfound.settings import Settings
 
@@ -48,9 +52,9 @@ def made(request, tmp_path_factory):
         hostile.make_quick(patch)
         settings = Settings(
             4, epochs=1, image_size=32, bank_views=2, batch_size=12, bank_dir=root / "banks",
-            oracle_clean_anchors=request.param,
+            method=sdas.Settings(oracle_clean_anchors=request.param),
         )  # fmt: skip
-        discover(images, settings, truth=truth, out=root / "run", seeds=2)
+        discover(images, settings, truth=truth, out=root / "run", repeat=2)
     return Made(root, request.param)
 
 
@@ -161,3 +165,26 @@ def test_no_other_study_can_be_told_the_truth(newfound, tmp_path):
     study = ("study", "components", "--dataset", "folder", "--root", root, "--lists", lists, "--oracle-clean-anchors")
     newfound(*study, "--out", tmp_path / "out", *FAST).check_refused("--oracle-clean-anchors has no place in a study")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("small_projector")
+def test_the_oracle_is_named_in_every_file(folder, tmp_path):
+    settings = fast(4, oracle_clean_anchors=True)
+    with pytest.raises(UserError, match="--oracle-clean-anchors needs a truth"):
+        discover(folder[0], settings, out=tmp_path / "run")
+    found = discover(folder[0], settings, out=tmp_path / "run", truth=folder[1], repeat=2)
+    for name in ("assignments.csv", "classes.csv"):
+        assert all(row["oracle"] == "true" for row in rows(found.run / name))
+    for name in ("metrics.json", "model.json", "stability.json"):
+        assert "oracle" in json.loads((found.run / name).read_text())
+    for name in ("anchors.jsonl", "log.jsonl"):
+        assert all("oracle" in line for line in lines_of(found.run / name))
+    with safe_open(found.run / "model.safetensors", framework="pt") as file:
+        assert "oracle" in file.metadata()
+    assert "oracle_clean_anchors = true" in (found.run / "config.toml").read_text()
+    assert "oracle" in found.metrics
+    assert found.results.oracle
+    other = tmp_path / "other.csv"
+    other.write_text(folder[1].read_text().replace("blue", "yellow"))
+    with pytest.raises(UserError, match="true labels, which an oracle run learns from, have changed"):
+        discover(folder[0], settings, out=tmp_path / "run", truth=other, resume=True)

@@ -28,12 +28,12 @@ def first(tmp_path_factory):
 
 
 def another(first, tmp_path, *decisions, folder=None, **more):
-    """Decide on a copy of the first run, and go on with it."""
+    """Decide on a copy of the first run, and continue with it."""
     run = shutil.copytree(first[0].run, tmp_path / "run")
     log = DecisionLog(read_results(run))
     for decision in decisions:
         log.decide(decision, log.revision)
-    settings = Settings(**{"classes": 0, **FAST, "bank_dir": first[2], **more})
+    settings = Settings(**{**FAST, "bank_dir": first[2], **more})
     return discover(folder or first[1], settings, after=run, report=False)
 
 
@@ -63,7 +63,7 @@ def test_decisions_are_the_labels(first, tmp_path):
     third = discover(
         first[1], Settings(**FAST, bank_dir=first[2]), after=found.run, out=tmp_path / "third", report=False
     )
-    assert given(third) == labels  # nothing was decided on the second: its labels go on
+    assert given(third) == labels  # nothing was decided on the second: its labels stay
 
 
 def test_what_a_person_took_away_stays_away(first, tmp_path):

@@ -20,7 +20,7 @@ from newfound.backbones.efficientnet import packaged_weights
 from newfound.backbones.weights import read_state_dict
 from newfound.discovery import discover
 from newfound.report import write_report
-from newfound.runs.folder import load_tensors
+from newfound.runs.tensor_files import load_tensors
 from newfound.screen import Screen
 from newfound.settings import Settings
 
@@ -106,6 +106,7 @@ COMMANDS = {
     "review": ["review", "run", "--no-browser"],
     "continue": ["discover", "images", "--continue", "run", "--bank-dir", "banks", *FAST],
     "resume": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN],
+    "score": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN, "--truth", "truth.csv"],
 }
 
 
@@ -203,6 +204,12 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
      {"report": "config.toml", "resume": "config.toml", "continue": "config.toml"}),
     ("labels a number", C, hostile.replaced("[data]\n", "[data]\nlabels = 3\n"), {"continue": "in 3, which no longer"}),
     ("empty", C, hostile.content(""), {"report": "it is not from a newfound run"}),
+    ("a setting of the method of the future", C, hostile.replaced("[method]\n", "[method]\nwarp = 9\n"),
+     {"report": "does not know: warp. Update newfound", "resume": "does not know: warp"}),
+    ("wrong type of the method", C, hostile.replaced("beta = 0.5", 'beta = "much"'), {"report": "has beta = 'much'"}),
+    ("no such method", C, hostile.replaced('method = "sdas"', 'method = "x"'), {"report": "has the method 'x', which"}),
+    ("half of k-means", "checkpoint/kmeans.safetensors", hostile.halved,
+     {"resume": None, "score": "Delete it, and it is made again"}),
     ("half a checkpoint", S, hostile.halved, {"resume": "Delete it to train from the start"}),
     ("half of the first", "checkpoint/stage1.safetensors", hostile.halved, {"resume": "Delete it to train"}),
     ("a checkpoint of nothing", S, hostile.content(b""), {"resume": "Delete it"}),

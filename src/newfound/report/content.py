@@ -185,11 +185,9 @@ def reason(pair: Merge) -> str:
 
 def _settings(results: Results) -> dict[str, Any]:
     """Without folders: a page may be passed on, and paths are private."""
-    shared = {**vars(results.settings), "method": method_name(results.settings)}
-    values = {**shared, **vars(own_settings(results.settings))}
-    return {
-        name: value.name if isinstance(value, Path) else value for name, value in values.items() if value is not None
-    }
+    settings = results.settings
+    values = {**vars(settings), "method": method_name(settings), **vars(own_settings(settings))}
+    return {name: v.name if isinstance(v, Path) else v for name, v in values.items() if v is not None}
 
 
 def _kind(k: int, n_known: int) -> str:

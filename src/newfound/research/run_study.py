@@ -51,7 +51,7 @@ def study(
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-study-{dataset}")
     if is_oracle(settings):
-        raise SettingError("oracle_clean_anchors", "", "has no place in a study: hard-labels has rows with it")
+        raise SettingError("oracle_clean_anchors", True, "has no place in a study: hard-labels has rows with it")
     chosen = STUDIES[name] if name in STUDIES else FIGURES[name]
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from newfound.errors import UserError
-from newfound.methods import load, method_of
+from newfound.methods import METHODS, load, method_of
 from newfound.settings import MethodSettings, Settings
 from newfound.settings.toml import as_table, from_table, read_tables, to_toml
 
@@ -37,7 +37,9 @@ def read_config(path: Path) -> Config:
     if "classes" not in table:
         raise UserError(f"{path} has no [settings] with a number of classes: it is not from a newfound run")
     name = table.pop("method", "sdas")
-    method = load(str(name))
+    if name not in METHODS:
+        raise UserError(f"{path} has the method {name!r}, which this version does not know. Update newfound.")
+    method = load(name)
     earlier_version = "method" not in content
     own = _own_of_earlier(method.NAME, method.Settings, table) if earlier_version else content.pop("method")
     settings = from_table(Settings, {**table, "method": method.NAME}, path)

@@ -62,9 +62,10 @@ def _differences(config: Config, settings: Settings, facts: DataFacts, fingerpri
     for section in ("data", "backbone"):
         if config.sections.get(section, {}).get("fingerprint") != fingerprints[section]:
             differ.append(f"{FINGERPRINTED[section]} differ")
-    method, needed = method_of(theirs), method_of(settings).NEEDS.first_training
-    trainings = method.trainings(theirs.method, facts)
-    if needed != method.NAME and (method.NEEDS.first_training != needed or trainings < 2):
+    method, ours = method_of(theirs), method_of(settings)
+    needed = ours.NEEDS.first_training
+    fewer = method.trainings(theirs.method, facts) < ours.trainings(settings.method, facts)
+    if needed != method.NAME and (method.NEEDS.first_training != needed or fewer):
         differ.append(f"its first training is not one of {needed}: its method is {method.NAME}")
     if config.earlier_version:
         differ.append("it was made by an earlier version of newfound")

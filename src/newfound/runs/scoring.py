@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from newfound.errors import UserError
+from newfound.distributed import asked_of_first
+from newfound.errors import SettingError, UserError
 from newfound.evaluate import (
     class_accuracies,
     cluster_accuracy,
@@ -24,6 +25,11 @@ from newfound.evaluate import (
 from newfound.images import ImageTable
 from newfound.images.labels import read_labels
 from newfound.images.matching import match_rows
+from newfound.methods import is_oracle
+from newfound.runs.assignment import ORACLE, Assignment
+from newfound.runs.folder import RunFolder
+from newfound.screen import Screen
+from newfound.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,29 @@ def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64],
     metrics["confusion"] = _confusion(truth.known, ours < n_known)
     metrics["per_class"] = {truth.names[k]: share for k, share in class_accuracies(truth.classes, ours).items()}
     return metrics
+
+
+@asked_of_first
+def write_score(
+    run: RunFolder, truth: Truth | None, a: Assignment, kmeans: NDArray[np.int64] | None, oracle: str | None
+) -> dict[str, Any] | None:
+    """Compare with the truth, if there is one, beside plain k-means, and write metrics.json."""
+    if truth is None or kmeans is None:
+        return None
+    metrics = score(truth, a.classes, kmeans, a.n_known)
+    metrics = metrics if oracle is None else {"oracle": oracle, **metrics}
+    run.write_json("metrics.json", metrics)
+    return metrics
+
+
+def oracle_mark(settings: Settings, truth: Truth | None, screen: Screen) -> str | None:
+    """The mark of a run that uses the truth, for analysis; None for every other run."""
+    if not is_oracle(settings):
+        return None
+    if truth is None:
+        raise SettingError("oracle_clean_anchors", True, "needs a truth")
+    screen.warn(ORACLE)
+    return ORACLE
 
 
 def _confusion(known: NDArray[np.bool_], put_into_known: NDArray[np.bool_]) -> dict[str, int]:

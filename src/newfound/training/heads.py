@@ -44,9 +44,9 @@ class CosineClassifier(nn.Module):
     @classmethod
     def with_rows(cls, weight: Tensor) -> CosineClassifier:
         """With these directions, K×d."""
-        classifier = cls(weight.shape[1], len(weight)).to(weight)
-        with torch.no_grad():
-            classifier.weight.copy_(weight)
+        with torch.device("meta"):  # nothing is drawn
+            classifier = cls(weight.shape[1], len(weight))
+        classifier.weight = nn.Parameter(weight.detach().clone())
         return classifier
 
 
