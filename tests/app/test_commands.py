@@ -83,7 +83,7 @@ def test_a_method_has_a_box_of_options(capsys, monkeypatch, method):
     assert f"--method {method} options" in shown
     shared, own = shown.split(f"--method {method} options")
     options = [f"--{field.name.replace('_', '-')}" for field in fields(load(method).Settings)]
-    assert re.findall(r"--[a-z0-9-]+(?= N\b| \{| F|,)", own) == options
+    assert re.findall(r"--(?!no-)[a-z0-9-]+(?= N\b| \{| F|, --no-)", own) == options
     assert ("--epochs N" in shared) == load(method).NEEDS.training
 
 

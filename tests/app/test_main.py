@@ -8,7 +8,7 @@ import sys
 import time
 
 from helping.pictures import write_folder
-from newfound.runs.folder import RunFolder
+from newfound.runs.journal import RunJournal
 
 WITH_REPORT = ["--epochs", "3", "--image-size", "32", "--bank-views", "2", "--batch-size", "12"]
 FAST = [*WITH_REPORT, "--no-report"]
@@ -27,7 +27,7 @@ def test_discover_ends_with_a_table_and_the_place(tmp_path):
     assert result.returncode == 0, result.stderr
     out = " ".join(result.stdout.split())
     assert "24 images: 6 labelled in 2 known classes, 18 to sort" in out
-    assert "1 files are not used" in out
+    assert "1 file skipped" in out
     assert "Discovered classes" in out
     assert "k-means, same features" in out
     assert "written to newfound-images" in out
@@ -57,25 +57,25 @@ def test_help_names_the_commands_and_settings(tmp_path):
         assert option in text
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bytes(newfound, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_bytes(newfound, tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path)
     options = ["discover", images, "--classes", 4, *FAST, "--out"]
     newfound(*options, tmp_path / "whole").check_done()
-    save = RunFolder.save_epoch
+    save = RunJournal.save_epoch
 
-    def interrupted(self, model, optimiser, checkpoint, entry):
-        save(self, model, optimiser, checkpoint, entry)
+    def interrupted(self, learner, optimiser, checkpoint, entry):
+        save(self, learner, optimiser, checkpoint, entry)
         if (entry["stage"], entry["epoch"]) == (2, 2):
             raise KeyboardInterrupt  # what Ctrl-C raises, at a moment that does not depend on the machine's speed
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, "save_epoch", interrupted)
+        patched.setattr(RunJournal, "save_epoch", interrupted)
         stopped = newfound(*options, tmp_path / "stopped")
     assert stopped.status == 130
     assert stopped.err == "newfound: stopped. The same command with --resume continues from the last checkpoint.\n"
     assert not (tmp_path / "stopped" / "assignments.csv").exists()
     resumed = newfound(*options, tmp_path / "stopped", "--resume")
-    assert "going on after epoch 2 of 3 of training 2" in resumed.out
+    assert "resuming after epoch 2 of 3 of training 2" in resumed.out
     for name in ("assignments.csv", "classes.csv", "embeddings.npy", "anchors.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
 
