@@ -1,4 +1,4 @@
-"""One process and several are the same run; one that dies ends it with a word, and it goes on."""
+"""One process and several are the same run; one that dies ends it with a word, and it can be resumed."""
 
 import json
 import os
@@ -116,20 +116,20 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half
 
     out = ended_well(start(photos, tmp_path / "two", tmp_path / "bank", "--resume"))
-    assert out.count("going on after epoch") == out.count("Discovered classes") == 1
+    assert out.count("resuming after epoch") == out.count("Discovered classes") == 1
     assert_same_run(tmp_path / "two", alone.run)
 
 
 def test_two_processes_with_two_seeds_and_a_page(photos, tmp_path):
     command = [*TORCHRUN, "2", SMALL, "discover", str(photos), *words_of({**QUICK, "epochs": 1, "batch_size": 48})]
-    command += ["--out", str(tmp_path / "two"), "--bank-dir", str(tmp_path / "bank"), "--seeds", "2"]
+    command += ["--out", str(tmp_path / "two"), "--bank-dir", str(tmp_path / "bank"), "--repeat", "2"]
     out = ended_well(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     assert out.count("seed 1, 2 of 2") == out.count("Discovered classes") == 1
     assert json.loads((tmp_path / "two" / "stability.json").read_text())["seeds"] == [0, 1]
     assert (tmp_path / "two" / "report.html").exists()
 
 
-def test_a_slip_is_told_once(tmp_path):
+def test_a_mistake_is_printed_once(tmp_path):
     process = start(tmp_path / "nowhere", tmp_path / "run", tmp_path / "bank")
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
@@ -138,7 +138,7 @@ def test_a_slip_is_told_once(tmp_path):
     assert "app/main.py" not in err  # torchrun has a traceback of its own; we have none
 
 
-def test_an_option_that_does_not_exist_is_told_once(tmp_path):
+def test_an_option_that_does_not_exist_is_named_once(tmp_path):
     process = start(tmp_path, tmp_path / "run", tmp_path / "bank", "--oops")
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0

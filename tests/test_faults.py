@@ -11,15 +11,15 @@ import pytest
 from helping.patience import PATIENCE
 
 TORTURE = Path(__file__).with_name("torture.py")
-BLOWS = {"killed", "review killed", "image deleted", "image changed", "clock back"}
+FAULTS = {"killed", "review killed", "image deleted", "image changed", "clock back"}
 ON_SMALL_DISKS = {"disk full", "folder read-only"}
-PLACES = {"building the bank", "making the run folder", "training", "choosing anchors", "training with anchors",
-          "writing results", "the report"}  # fmt: skip
+PLACES = {"building the bank", "making the run folder", "grouping the frozen features", "training",
+          "choosing anchors", "training with anchors", "writing results", "the report"}  # fmt: skip
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_nothing_is_lost(tmp_path):
-    told = tmp_path / "blows.json"
+    told = tmp_path / "faults.json"
     ended = subprocess.run(
         [sys.executable, str(TORTURE), "--json", str(told)],
         capture_output=True,
@@ -28,10 +28,10 @@ def test_nothing_is_lost(tmp_path):
         timeout=PATIENCE,
     )
     assert told.exists(), ended.stderr
-    blows = json.loads(told.read_text())
-    assert [blow for blow in blows if blow["wrong"]] == []
-    assert {blow["what"] for blow in blows} - ON_SMALL_DISKS == BLOWS
+    faults = json.loads(told.read_text())
+    assert [fault for fault in faults if fault["wrong"]] == []
+    assert {fault["what"] for fault in faults} - ON_SMALL_DISKS == FAULTS
     if "No disk could be mounted" not in ended.stdout:  # unshare -Urm may be refused
-        assert {blow["what"] for blow in blows} >= ON_SMALL_DISKS
-    assert {blow["during"] for blow in blows if blow["what"] == "killed"} >= PLACES
-    assert any(blow["during"].startswith("saving a decision") for blow in blows if blow["what"] == "review killed")
+        assert {fault["what"] for fault in faults} >= ON_SMALL_DISKS
+    assert {fault["during"] for fault in faults if fault["what"] == "killed"} >= PLACES
+    assert any(fault["during"].startswith("saving a decision") for fault in faults if fault["what"] == "review killed")

@@ -29,6 +29,8 @@ def test_empty_classes_can_be_left_out():
     assert classes_in_use(prediction, 0).tolist() == [2]
     assert classes_in_use(prediction, 0, fewest=2).tolist() == [0, 2]  # a second one, so that there is a runner-up
     assert classes_in_use(prediction, 2, fewest=2).tolist() == [0, 1, 2]
+    assert classes_in_use(prediction, 1, np.array([False, True])).tolist() == [0, 2]
+    assert classes_in_use(prediction, 1, np.array([False, False])).tolist() == [0]
     kept = torch.tensor([0, 2])
     torch.testing.assert_close(prediction.of(kept).probabilities, torch.tensor([[2 / 9, 7 / 9], [1 / 9, 8 / 9]]))
     assert prediction.of(torch.arange(4)) is prediction  # to the last bit

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("small_projector")
 FAST = {"epochs": 2, "image_size": 32, "bank_views": 2, "batch_size": 12}
 SCORES = {"log.jsonl": {"all", "old", "new", "seconds"}, "anchors.jsonl": {"clean", "overall"}}
 CREATED_BY_TRUTH = {"metrics.json"}
+COMPARED = "checkpoint/kmeans.safetensors"  # scored beside the run: a truth asks for it, what it says does not matter
 
 
 def poisoned(truth, random):
@@ -79,8 +80,9 @@ def test_a_poisoned_truth_changes_no_byte(tmp_path, method):
     if method == "sdas":
         assert "anchors.jsonl" in expected
         assert most_anchors(runs["none"].run) > 0
+    expected.setdefault(COMPARED, (runs["true"].run / COMPARED).read_bytes())
     for name, found in runs.items():
-        assert all_files(found.run) == expected, name
+        assert {COMPARED: expected[COMPARED], **all_files(found.run)} == expected, name
     assert runs["none"].metrics is None
     assert runs["true"].metrics["all"] != runs["poisoned-0"].metrics["all"]
 

@@ -1,7 +1,7 @@
 """Kills newfound again and again, fills its disk, takes its images away, and looks whether anything is lost.
 
-`make torture` does all of it and writes docs/results/torture.md; `make test` does a part. After each blow the same
-command with --resume has to come to the end, with the bytes of a run that nothing befell, and nothing left over.
+`make torture` does all of it and writes docs/results/torture.md; `make test` does a part. After each fault the same
+command with --resume has to come to the end, with the bytes of an uninterrupted run, and nothing left over.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ PHASES = (  # of what a run does, by the file that changes
     (r"bank", "building the bank"),
     (r"run/(seeds|stability)", "the run with another seed"),
     (r"run/(checkpoint/stage1|log)", "training"),
+    (r"run/checkpoint/kmeans", "grouping the frozen features"),
     (r"run/anchors", "choosing anchors"),
     (r"run/checkpoint/stage2", "training with anchors"),
     (r"run/(map|report)", "the report"),
@@ -67,8 +68,8 @@ def discover(*more: str, epochs: int = 2) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Blow:
-    """Something that befell a command, and what was wrong afterwards; nothing, if all is well."""
+class Fault:
+    """A fault that was injected into a command, and what was wrong afterwards; nothing, if all is well."""
 
     what: str
     during: str
@@ -89,9 +90,11 @@ class Trial:
         return killed_after(seconds, self._words, self.folder)
 
     def ends_like(self, reference: dict[str, bytes]) -> str:
-        """Go on to the end, and compare; what differs."""
+        """Resume to the end, and compare; what differs."""
         ended = self.run()
-        return f"it did not go on: {ended.complained.strip()}" if ended.status else differences(self.files(), reference)
+        if ended.status:
+            return f"it did not resume: {ended.complained.strip()}"
+        return differences(self.files(), reference)
 
     def files(self) -> dict[str, bytes]:
         """Everything there is, but for moments and places."""
@@ -130,7 +133,7 @@ def clear_sentence(ended: Ended, *words: str) -> str:
 
 
 class Torture:
-    """All blows, on a run small enough to be made hundreds of times."""
+    """All faults, on a run small enough to be made hundreds of times."""
 
     def __init__(self, place: Path, words: list[str] | None = None, pause: float = 0.0) -> None:
         self.place, self.words, self.pause, self.random = place, words or discover(), pause, random.Random(0)
@@ -162,30 +165,30 @@ class Torture:
             met[during] += 1
         return sorted(sorted(every, key=turn.__getitem__)[:most])
 
-    def killed_at_changes(self, most: int | None = None) -> Iterator[Blow]:
+    def killed_at_changes(self, most: int | None = None) -> Iterator[Fault]:
         """Just before a file is opened for writing, renamed or removed; once each."""
         for number in self.points(most, self.changes):
             trial = self.trial()
             ended = trial.run(at=number)
             assert ended.status == -signal.SIGKILL, ended
-            yield Blow("killed", phase(ended.changes[-1]), trial.ends_like(self.reference))
+            yield Fault("killed", phase(ended.changes[-1]), trial.ends_like(self.reference))
             trial.remove()
 
-    def killed_at_moments(self, kills: int) -> Iterator[Blow]:
-        """At any time, and again after going on, up to five times in a row."""
+    def killed_at_moments(self, kills: int) -> Iterator[Fault]:
+        """At any time, and again after resuming, up to five times in a row."""
         while kills > 0:
-            trial, blows = self.trial(), []
+            trial, faults = self.trial(), []
             for _ in range(min(kills, self.random.randint(1, 5))):
                 ended = trial.killed_after(self.random.uniform(0, self.seconds))
                 if ended.status == -signal.SIGKILL:
                     during = phase(ended.changes[-1]) if ended.changes else "reading images"
-                    blows.append(f"{during}, at any moment")
+                    faults.append(f"{during}, at any moment")
             wrong = trial.ends_like(self.reference)
-            kills -= len(blows)
-            yield from (Blow("killed", during, wrong) for during in blows)
+            kills -= len(faults)
+            yield from (Fault("killed", during, wrong) for during in faults)
             trial.remove()
 
-    def killed_in_a_file(self, most: int | None = None) -> Iterator[Blow]:
+    def killed_in_a_file(self, most: int | None = None) -> Iterator[Fault]:
         """With some of its bytes written."""
         for number in self.points(most, [_written(change) for change in self.changes], "open "):
             trial = self.trial()
@@ -193,7 +196,7 @@ class Torture:
             ended = trial.run(at=number, then=self.within(path, self.whole))
             assert ended.status == -signal.SIGXFSZ, ended
             wrong = was_cut(trial.folder / path) or trial.ends_like(self.reference)
-            yield Blow("killed", f"{phase(ended.changes[-1])}, within a file", wrong)
+            yield Fault("killed", f"{phase(ended.changes[-1])}, within a file", wrong)
             trial.remove()
 
     def within(self, path: str, whole: Trial) -> Callable[[], object]:
@@ -202,7 +205,7 @@ class Torture:
         written = 60 if grows else (whole.folder / path.removesuffix(".tmp")).stat().st_size
         return partial(no_file_beyond, Path(path), self.random.randrange(1, written))
 
-    def killed_in_review(self, most: int | None = None) -> Iterator[Blow]:
+    def killed_in_review(self, most: int | None = None) -> Iterator[Fault]:
         """While decisions are saved: those that were answered are there, and at most the one that was not."""
         whole = self.trial()
         shutil.copytree(self.whole.folder, whole.folder, dirs_exist_ok=True)
@@ -222,10 +225,10 @@ class Torture:
             wrong = wrong or cut_there
             reviewed(trial, kept)
             during = phase(ended.changes[-1]) + (", within a file" if cut else "")
-            yield Blow("review killed", during, wrong or differences(trial.files(), reference))
+            yield Fault("review killed", during, wrong or differences(trial.files(), reference))
             trial.remove()
 
-    def disk_full(self, most: int | None = None) -> Iterator[Blow]:
+    def disk_full(self, most: int | None = None) -> Iterator[Fault]:
         """From some change on nothing can be written any more, until somebody makes room."""
         for number in self.points(most, self.changes):
             trial = self.trial()
@@ -238,9 +241,9 @@ class Torture:
                     wrong = clear_sentence(ended, told)
                 else:  # what was left to do, such as a rename, needed no room
                     wrong = differences(trial.files(), self.reference)
-                yield Blow("disk full", during, wrong or trial.ends_like(self.reference))
+                yield Fault("disk full", during, wrong or trial.ends_like(self.reference))
 
-    def read_only(self, most: int | None = None) -> Iterator[Blow]:
+    def read_only(self, most: int | None = None) -> Iterator[Fault]:
         """Killed; then the folder cannot be written to; then it can again."""
         for number in self.points(most, self.changes):
             trial = self.trial()
@@ -249,19 +252,19 @@ class Torture:
                 remounted(trial, "ro")
                 wrong = clear_sentence(trial.run(), "Read-only")
                 remounted(trial, "rw")
-                yield Blow("folder read-only", phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
+                yield Fault("folder read-only", phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
 
-    def image_gone(self) -> Iterator[Blow]:
+    def image_gone(self) -> Iterator[Fault]:
         """Deleted, and changed, while the bank is built; then it is back."""
         for what, then in self._gone().items():
             trial = self.trial()
             ended = trial.run(at=1, then=then)
             wrong = clear_sentence(ended, "024.png", "has changed since")
             shutil.copy(self.sample / IMAGE, trial.folder / IMAGE)
-            yield Blow(what, phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
+            yield Fault(what, phase(ended.changes[-1]), wrong or trial.ends_like(self.reference))
             trial.remove()
 
-    def image_gone_later(self) -> Iterator[Blow]:
+    def image_gone_later(self) -> Iterator[Fault]:
         """The same while it trains: it is not needed."""
         training = next(n for n, change in enumerate(self.changes, 1) if phase(change) == "training")
         for what, then in self._gone().items():
@@ -269,14 +272,14 @@ class Torture:
             ended = trial.run(at=training, then=then)
             results = {path: content for path, content in self.reference.items() if RESULTS.fullmatch(path)}
             found = {path: content for path, content in trial.files().items() if RESULTS.fullmatch(path)}
-            yield Blow(what, "training", ended.complained if ended.status else differences(found, results))
+            yield Fault(what, "training", ended.complained if ended.status else differences(found, results))
             trial.remove()
 
     def _gone(self) -> dict[str, Callable[[], object]]:
         other = (self.sample / "images/unlabelled/023.png").read_bytes()
         return {"image deleted": Path(IMAGE).unlink, "image changed": lambda: Path(IMAGE).write_bytes(other)}
 
-    def clock_back(self, most: int | None = None) -> Iterator[Blow]:
+    def clock_back(self, most: int | None = None) -> Iterator[Fault]:
         """Killed; all files are dated years ahead; the clock runs backwards from there."""
         for number in self.points(most, self.changes):
             trial = self.trial()
@@ -287,7 +290,7 @@ class Torture:
             wrong = again.complained if again.status else differences(trial.files(), self.reference)
             answered, _ = reviewed(trial, 0, at=1, then=turn_clock)
             wrong = wrong or ("" if answered == len(DECISIONS) else f"only {answered} decisions were answered")
-            yield Blow("clock back", phase(ended.changes[-1]), wrong)
+            yield Fault("clock back", phase(ended.changes[-1]), wrong)
             trial.remove()
 
 
@@ -399,10 +402,10 @@ def decisions_of(trial: Trial) -> list[object]:
 # As a program
 
 
-def blows(place: Path, much: bool) -> Iterator[Blow]:
+def faults(place: Path, much: bool) -> Iterator[Fault]:
     """Everything there is, or a part: half a minute, and where it kills does not depend on the machine's speed."""
     torture = Torture(place / "one")
-    yield from torture.killed_at_changes(None if much else 7)
+    yield from torture.killed_at_changes(None if much else 8)
     yield from torture.killed_in_a_file(None if much else 1)
     yield from torture.killed_in_review(None if much else 1)
     yield from torture.image_gone()
@@ -413,7 +416,7 @@ def blows(place: Path, much: bool) -> Iterator[Blow]:
     if much:
         yield from torture.image_gone_later()
         yield from torture.killed_at_moments(40)
-        yield from Torture(place / "two", discover("--seeds", "2")).killed_at_changes(20)
+        yield from Torture(place / "two", discover("--repeat", "2")).killed_at_changes(20)
         yield from Torture(place / "three", discover(epochs=4), pause=math.inf).killed_at_changes(20)
 
 
@@ -431,13 +434,13 @@ def own_mounts() -> None:
     os.execvp("unshare", ["unshare", "-Urm", sys.executable, *sys.argv])
 
 
-def table(found: Sequence[Blow], seconds: float) -> str:
-    kinds = list(dict.fromkeys((blow.what, blow.during) for blow in found))
+def table(found: Sequence[Fault], seconds: float) -> str:
+    kinds = list(dict.fromkeys((fault.what, fault.during) for fault in found))
     lines = ["| what | during | times | not as it should be |", "|---|---|---:|---:|"]
     for what, during in kinds:
-        of_kind = [blow for blow in found if (blow.what, blow.during) == (what, during)]
-        lines.append(f"| {what} | {during} | {len(of_kind)} | {sum(bool(blow.wrong) for blow in of_kind)} |")
-    lines.append(f"| in all | | {len(found)} | {sum(bool(blow.wrong) for blow in found)} |")
+        of_kind = [fault for fault in found if (fault.what, fault.during) == (what, during)]
+        lines.append(f"| {what} | {during} | {len(of_kind)} | {sum(bool(fault.wrong) for fault in of_kind)} |")
+    lines.append(f"| in all | | {len(found)} | {sum(bool(fault.wrong) for fault in found)} |")
     told = f"`make torture`, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {seconds / 60:.0f} minutes."
     told += "" if can_mount() else " No disk could be mounted here: full and read-only ones were not tried."
     return "\n".join([*lines, "", told, '"During" is named after the file that was about to change.', ""])
@@ -447,21 +450,21 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--much", action="store_true", help="every point, instead of some")
     arguments.add_argument("--out", type=Path, help="a table in Markdown")
-    arguments.add_argument("--json", type=Path, help="every blow")
+    arguments.add_argument("--json", type=Path, help="every fault")
     told = arguments.parse_args()
     own_mounts()
     started, found = time.monotonic(), []
     with tempfile.TemporaryDirectory() as place:
-        for blow in blows(Path(place), told.much):
-            found.append(blow)
-            print(f"{len(found):4d}  {blow.what}, {blow.during}: {blow.wrong or 'nothing lost'}", flush=True)
+        for fault in faults(Path(place), told.much):
+            found.append(fault)
+            print(f"{len(found):4d}  {fault.what}, {fault.during}: {fault.wrong or 'nothing lost'}", flush=True)
     text = table(found, time.monotonic() - started)
     print(text)
     if told.out:
         told.out.write_text(text)
     if told.json:
-        told.json.write_text(json.dumps([asdict(blow) for blow in found]))
-    return int(any(blow.wrong for blow in found))
+        told.json.write_text(json.dumps([asdict(fault) for fault in found]))
+    return int(any(fault.wrong for fault in found))
 
 
 if __name__ == "__main__":

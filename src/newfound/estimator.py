@@ -80,7 +80,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     ----------
     classes_ : ndarray of shape (n_classes,)
         Known classes in sorted order, then new ones: integers after the largest known one, or "new-1", "new-2", ...
-        A new class that no sample was put into is left out.
+        A new class that no unlabelled sample was put into is left out.
     is_new_ : ndarray of bool of shape (n_classes,)
         Which of ``classes_`` are new.
     labels_ : ndarray of shape (n_samples,)
@@ -168,7 +168,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 self._settings(), facts, lambda: pretrained, targets, screen
             )
             settings = fitting.decided(settings, facts, screen)
-            found = fitting.fit(settings, facts, pretrained, targets, journal, screen)
+            unlabelled = targets < 0  # what is labelled has its class already
+            found = fitting.fit(settings, facts, pretrained, targets, journal, screen, counted=unlabelled)
 
         self.n_iter_ = len(journal.entries)
         self.anchors_ = np.flatnonzero(found.is_anchor)

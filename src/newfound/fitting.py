@@ -86,16 +86,22 @@ def fit(
     screen: Screen,
     referee: Referee | None = None,
     *,
+    counted: NDArray[np.bool_] | None = None,
     fewest: int = 1,
 ) -> Found:
-    """Run the method of these settings, which are decided; ``fewest`` classes are kept even if they are empty."""
+    """Run the method of these settings, which are decided.
+
+    New classes that nothing was put into are left out; only what is ``counted`` counts (N, by default all), and so many
+    classes as ``fewest`` are kept even if they are empty.
+    """
     method, training = method_of(settings), Training.of(settings)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(
             pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,
             is_oracle(settings),
         )  # fmt: skip
-        return _in_use(task, method.fit(task, settings.method), fewest)
+        trained = method.fit(task, settings.method)
+    return _in_use(task, trained, classes_in_use(trained.prediction, task.n_known, counted, fewest))
 
 
 @contextmanager
@@ -105,17 +111,19 @@ def _progress(journal: Journal, epochs: int, trainings: int, screen: Screen) -> 
         yield Progress(tracker, epochs, trainings)
 
 
-def _in_use(task: Task, trained: Trained, fewest: int) -> Found:
-    kept = classes_in_use(trained.prediction, task.n_known, fewest)
+def _in_use(task: Task, trained: Trained, kept: Tensor) -> Found:
     predictor = replace(trained.predictor, classifier=only(trained.predictor.classifier, kept))
     is_anchor = (trained.labels >= 0) & (task.labels < 0)
     empty = trained.prediction.probabilities.shape[1] - len(kept)
     return Found(predictor, trained.prediction.of(kept), is_anchor, empty, task)
 
 
-def classes_in_use(prediction: Prediction, n_known: int, fewest: int = 1) -> Tensor:
+def classes_in_use(
+    prediction: Prediction, n_known: int, counted: NDArray[np.bool_] | None = None, fewest: int = 1
+) -> Tensor:
     """The known classes, and every other that something was put into; the first empty ones, if those are too few."""
-    used = torch.bincount(prediction.classes, minlength=prediction.probabilities.shape[1]) > 0
+    classes = prediction.classes if counted is None else prediction.classes[torch.from_numpy(counted)]
+    used = torch.bincount(classes, minlength=prediction.probabilities.shape[1]) > 0
     used[:n_known] = True
     used[(~used).nonzero()[: max(0, fewest - int(used.sum()))]] = True
     return used.nonzero().flatten()

@@ -220,7 +220,7 @@ def classes(n: int, *more: object) -> tuple[object, ...]:
 
 
 SETUPS = [
-    Case("fewer classes than known", only(red=2, green=2, blue=2), classes(2), refused="too few: 3 classes are known"),
+    Case("fewer classes than known", only(a=2, b=2, c=2), classes(2), refused="--classes 2 is too few: 3 classes are"),
     Case("more classes than images", args=classes(25), refused="--classes 25 is too many: there are only 24 images"),
     Case("as many classes as images", only(red=2, unlabelled=6), classes(8), says="written to"),
     Case("a class of none", only(red=2, **{"None of these": 2}), classes(4), refused="cannot be called 'None of"),
@@ -229,7 +229,7 @@ SETUPS = [
     Case("everything labelled", only(red=6, green=6), classes(3), says="0 to sort"),
     Case("everything labelled, no class more", only(red=6, green=6), classes(2), says="0 images in 0 new classes"),
     Case("one image per class", only(red=1, green=1, unlabelled=4), classes(3), says="written to"),
-    Case("one class and no other", only(red=6), classes(1), refused="at least 2, or auto; found 1"),
+    Case("one class and no other", only(red=6), classes(1), refused="--classes must be a whole number, at least 2, or"),
     Case("one known class", only(red=6, unlabelled=6), classes(2), says="written to"),
     Case("two images", only(red=1, unlabelled=1), classes(2), says="written to"),
     Case("two images, unlabelled", only(unlabelled=2), classes(2), says="written to"),
@@ -258,9 +258,10 @@ OPTIONS = [
     Case("infinite learning rate", args=("--learning-rate", "inf"), refused="--learning-rate must be a number above 0"),
     Case("one view", args=("--bank-views", 1), refused="--bank-views must be at least 2"),
     Case("no batch", args=("--batch-size", 0), refused="--batch-size must be at least 1"),
-    Case("no such block", args=("--backbone", "dino_vits16", "--grad-from-block", 12),
-         refused="--grad-from-block must be 0 to 11; found 12"),
-    Case("no blocks at all", args=("--grad-from-block", 11), refused="has no effect with efficientnet_lite0"),
+    Case("no such block", args=("--grad-from-block", 12, "--backbone", "dino_vits16"), refused="must be 0 to 11"),
+    Case("a block of none", args=("--grad-from-block", 11), refused="--grad-from-block 11 has no effect with effici"),
+    Case("views of no bank", args=("--views", "fresh"), refused="--bank-views 2 has no effect with fresh views"),
+    Case("no classes", args=("--classes", 0), refused="--classes must be a whole number, at least 2, or auto; found 0"),
     Case("no pixels", args=("--image-size", 0), refused="--image-size must be"),
     Case("too many pixels", args=("--image-size", 1_000_000), refused="--image-size must be"),
     Case("too many views", args=("--bank-views", 10**9), refused="--bank-views must be at most 1000"),

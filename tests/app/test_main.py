@@ -57,7 +57,7 @@ def test_help_names_the_commands_and_settings(tmp_path):
         assert option in text
 
 
-def test_an_interrupted_run_goes_on_to_the_same_bytes(newfound, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_bytes(newfound, tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path)
     options = ["discover", images, "--classes", 4, *FAST, "--out"]
     newfound(*options, tmp_path / "whole").check_done()
