@@ -1,6 +1,8 @@
 """CategoryDiscovery: scikit-learn's own checks, and what they do not look at."""
 
+import ast
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import newfound
+from newfound import estimator
+from newfound.errors import SettingError
 from newfound.estimator import CategoryDiscovery
 from newfound.evaluate import cluster_accuracy
 from newfound.settings import Settings
@@ -235,10 +239,10 @@ def test_a_copy_from_a_file_says_the_same(fitted):
 
 
 def test_unsigned_labels():
-    y = np.array([1, 2] * 10 + [-1] * 60)
-    model = quick().fit(X[:20], y[:20].astype(np.uint8))
-    assert model.classes_[:2].tolist() == [1, 2]
-    assert (model.classes_[2:] > 2).all()
+    """They have no -1 to count on from."""
+    model = quick().fit(X, [np.uint8(k + 1) if k >= 0 else None for k in Y])
+    assert model.classes_.tolist() == [1, 2, 3, 4]
+    assert model.is_new_.tolist() == [False, False, True, True]
 
 
 def test_score_counts_labelled_samples_alone(fitted):
@@ -291,3 +295,15 @@ def test_clone_pipeline_and_search(fitted):
 
 def test_it_is_there_to_import():
     assert newfound.CategoryDiscovery is CategoryDiscovery
+
+
+def test_errors_speak_of_parameters_and_no_message_is_rewritten():
+    """The same mistake, as the command line and as the estimator say it."""
+    error = SettingError("learning_rate", 0.0, "a number above 0", "{name} must be {what}; found {value}")
+    assert str(error) == "--learning-rate must be a number above 0; found 0.0"
+    with pytest.raises(ValueError, match=r"^learning_rate must be a number above 0; found 0\.0$"):
+        quick(learning_rate=0.0).fit(X, Y)
+    imported = {alias.name for node in ast.walk(ast.parse(Path(estimator.__file__).read_text()))
+                if isinstance(node, ast.Import) for alias in node.names}  # fmt: skip
+    assert "warnings" in imported
+    assert "re" not in imported

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from numbers import Real
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
@@ -17,25 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags, assert_all_finite, check_array, check_consistent_length, check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
 from newfound.errors import SettingError, UserError
+from newfound.estimator_labels import encoded, new_labels
 from newfound.methods import load, with_own
-from newfound.runs.assignment import new_names
 from newfound.runs.journal import MemoryJournal
 from newfound.screen import Screen
 from newfound.settings import OF_TRAINING, DataFacts, Settings
-from newfound.settings.toml import fits
+from newfound.settings.toml import described, fits
 from newfound.sources.vectors import Embeddings
 from newfound.training.learner import Predictor
 from newfound.training.task import Pretrained
 
-UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
 CHUNK = 1024  # samples predicted at a time
 NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
 # Of the settings: what goes by another name here, and what has a meaning for image files alone
@@ -155,7 +150,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self
         """
         rows = self._validated(X, reset=True, ensure_min_samples=2)
-        targets, known = _encoded(np.full(len(rows), -1) if y is None else y)
+        targets, known = encoded(np.full(len(rows), -1) if y is None else y)
         check_consistent_length(rows, targets)
         with np.errstate(over="ignore"):  # what is too large is an error
             source = Embeddings(check_array(rows, dtype=np.float32, allow_nd=True, copy=True, input_name="X"))
@@ -210,7 +205,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         So cross-validation can compare settings by the known classes. Where all true classes are known, new ones
         included, `newfound.evaluate.cluster_accuracy` first matches them with those that were found.
         """
-        targets, known = _encoded(y)
+        targets, known = encoded(y)
         labelled = targets >= 0
         if not labelled.any():
             raise ValueError("y has no labelled sample, so there is nothing to score")
@@ -252,7 +247,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         values = {name: _plain(value) for name, value in {**own, **more, "classes": self.n_classes}.items()}
         for name, value in values.items():
             if not fits(value, types[name]) and value is not None:
-                raise ValueError(f"{_parameter(name)} must be {_described(types[name])}; found {value!r}")
+                raise ValueError(f"{_parameter(name)} must be {described(types[name])}; found {value!r}")
         if not method.NEEDS.training:
             values = {name: value for name, value in values.items() if name not in OF_TRAINING}
         else:
@@ -266,7 +261,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             if part is not None:
                 part.cpu().double().eval().requires_grad_(False)
         self.model_ = predictor
-        new = _new_labels(known, len(predictor.classifier.weight) - len(known))
+        new = new_labels(known, len(predictor.classifier.weight) - len(known))
         self.classes_ = np.concatenate([known, new]) if len(new) else known
         self.is_new_ = np.arange(len(self.classes_)) >= len(known)
         self.labels_ = self.classes_[self._predicted(rows)[1].argmax(dim=1).numpy()]
@@ -277,65 +272,6 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         views = torch.from_numpy(np.array(rows[:, 0] if rows.ndim == 3 else rows, dtype=np.float64))
         features = torch.cat([self.model_.features(chunk) for chunk in torch.split(views, CHUNK)])
         return features, self.model_.probabilities(features)
-
-
-def _encoded(y: ArrayLike) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The number of each sample's class, -1 for unlabelled; and the known classes, sorted.
-
-    >>> targets, known = _encoded(["dog", None, "cat", -1, ""])
-    >>> targets.tolist(), known.tolist()
-    ([1, -1, 0, -1, -1], ['cat', 'dog'])
-    """
-    given = y if hasattr(y, "dtype") else np.asarray(y, dtype=object)  # NumPy would make strings of None and NaN
-    values = column_or_1d(given, warn=True)
-    if values.dtype.kind in "biuf":
-        labelled = (values != -1) & ~np.isnan(values)
-        named = values[labelled]
-    else:
-        labelled = np.array([not _marks_unlabelled(value) for value in values.tolist()], dtype=bool)
-        named = _of_one_type(values[labelled].tolist())
-    if len(named):
-        assert_all_finite(named, input_name="y")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of many classes: here they may have one label each
-            check_classification_targets(named)
-    known, numbers = np.unique(named, return_inverse=True)
-    targets = np.full(len(values), -1, dtype=np.int64)
-    targets[labelled] = numbers
-    return targets, known
-
-
-def _marks_unlabelled(value: object) -> bool:
-    if isinstance(value, str):
-        return value in UNLABELLED_TEXT
-    if isinstance(value, Real):
-        return value == -1 or math.isnan(value)
-    return value is None or type(value).__name__ == "NAType"  # of pandas, which need not be installed
-
-
-def _of_one_type(labels: list[Any]) -> NDArray[Any]:
-    """All strings or all numbers, in an array of that type."""
-    if not labels:
-        return np.array([], dtype=np.int64)
-    if not (all(isinstance(label, str) for label in labels) or all(isinstance(label, Real) for label in labels)):
-        raise ValueError(f"labels must be all strings or all whole numbers; found {labels[:5]} among others")
-    return np.array(labels)
-
-
-def _new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
-    """Labels for new classes: of the same kind, none of them known, none of them -1.
-
-    >>> _new_labels(np.array([3, 7]), 2).tolist(), _new_labels(np.array(["cat"]), 2).tolist()
-    ([8, 9], ['new-1', 'new-2'])
-    """
-    if known.dtype.kind == "U":
-        return np.array(new_names(tuple(known.tolist()), count))
-    kind = known.dtype if known.dtype == np.uint64 else np.dtype(np.int64)  # together they would become floats
-    taken = {int(label) for label in known}  # Python's integers: an unsigned one has no -1
-    first = max([-1, *taken]) + 1
-    if first + count - 1 > np.iinfo(kind).max:  # there is no room above
-        return np.array(list(itertools.islice((k for k in itertools.count() if k not in taken), count)), dtype=kind)
-    return np.arange(first, first + count, dtype=kind)
 
 
 @contextmanager
@@ -356,11 +292,3 @@ def _parameter(name: str) -> str:
 def _plain(value: Any) -> Any:
     """A search hands NumPy's numbers over."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _described(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
-    if parts := get_args(hint):
-        return " or ".join(map(_described, parts))
-    return "None" if hint is type(None) else str(hint.__name__)

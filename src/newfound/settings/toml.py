@@ -61,6 +61,19 @@ def fits(value: object, hint: Any) -> bool:
     return isinstance(value, str if hint is Path else hint)
 
 
+def described(hint: Any) -> str:
+    """The type of a setting in words.
+
+    >>> described(int | None), described(Literal["bank", "fresh"])
+    ('int or None', "one of 'bank', 'fresh'")
+    """
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if parts := get_args(hint):
+        return " or ".join(map(described, parts))
+    return "None" if hint is type(None) else str(hint.__name__)
+
+
 def _is_path(hint: Any) -> bool:
     return hint is Path or Path in get_args(hint)
 
