@@ -24,7 +24,7 @@ from newfound.training import loop
 from newfound.training.learner import Learner
 from newfound.training.task import Journal, Pretrained, Referee
 
-EPOCHS = 4
+EPOCHS = 3
 FAR_APART = groups(spread=8.0)[0]
 FACTS = DataFacts(N, KNOWN, int((LABELS >= 0).sum()), KNOWN, CLASSES)
 SCHEDULE = {"epochs": EPOCHS, "batch_size": 60, "projector_width": 256}
@@ -45,7 +45,7 @@ def run(
 
 
 def check_finds_groups(method: Method) -> None:
-    training = {"epochs": 30} if method.NEEDS.training else {}
+    training = {"epochs": 8} if method.NEEDS.training else {}
     found = run(settings_of(method, **training), source=FAR_APART)
     predicted = found.prediction.classes.numpy()[UNLABELLED]
     score = cluster_accuracy(TRUE[UNLABELLED], predicted, TRUE[UNLABELLED] < KNOWN)
