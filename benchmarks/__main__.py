@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from argparse import ArgumentParser
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -60,10 +61,23 @@ def fraction(ratio: float) -> str:
 
 
 def main() -> None:
+    parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("group", nargs="*", help=f"measure these alone and only print: {', '.join(GROUPS)}")
+    names = parser.parse_args().group
+    if unknown := set(names) - set(GROUPS):
+        parser.error(f"there is no group {', '.join(sorted(unknown))}")
     rows = list[Row]()
-    for name, measure in GROUPS.items():
+    for name in names or GROUPS:
         print(f"measuring {name}", flush=True)
-        rows += measure()
+        rows += GROUPS[name]()
+    if names:
+        for row in rows:
+            print(f"{row.name}: {row.seconds:.3g} s, {row.ratio:.2f} times {row.baseline}. {row.note}".rstrip())
+    else:
+        _write(rows)
+
+
+def _write(rows: list[Row]) -> None:
     rates = reading_rates(rounds=3)
     content = {
         "hardware": hardware(),

@@ -11,10 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import mean
 
 from benchmarks.timing import Row
@@ -104,31 +102,24 @@ def _train_when_asked() -> None:
     import newfound  # noqa: F401, I001 - before torch, as every program of ours does
 
     import numpy as np
-    import torch
 
+    from benchmarks.learning import decided, task_of
     from newfound.backbones.adapter import AdapterTail
+    from newfound.methods.simgcd import fit
+    from newfound.runs.journal import MemoryJournal
     from newfound.sources.vectors import Embeddings
-    from newfound.settings import Settings
-    from newfound.methods.simgcd import SimGCD
-    from newfound.runs.folder import RunFolder
-    from newfound.screen import Screen
-    from newfound.training.loop import Job, train
+    from newfound.training.task import Pretrained
 
     random = np.random.default_rng(0)
     groups = random.integers(CLASSES, size=IMAGES)
     labels = np.where((groups < KNOWN) & (random.random(IMAGES) < 0.5), groups, -1)
     source = Embeddings(random.standard_normal((IMAGES, 1 + VIEWS, DIM), dtype=np.float32))
-    settings = Settings(CLASSES, method="simgcd", epochs=1, device="cpu").resolved(KNOWN, IMAGES, 30.0)
-    torch.manual_seed(0)
-    model = SimGCD(AdapterTail(DIM), DIM, settings)
+    settings = decided(CLASSES, KNOWN, IMAGES, epochs=1, rho=0.0, start="random")
+    task = task_of(settings, Pretrained(source, lambda: AdapterTail(DIM), DIM), labels)
+    assert isinstance(task.journal, MemoryJournal)
     for _ in sys.stdin:
-        with tempfile.TemporaryDirectory() as place:
-            run = RunFolder(Path(place))
-            (run.path / "checkpoint").mkdir()
-            job = Job(source, labels, settings, run, Screen(quiet=True))
-            with job.progress([1]) as progress:
-                train(job, model, progress)
-            print(run.log()[0]["seconds"], flush=True)
+        fit(task, settings.method)  # type: ignore[arg-type]
+        print(task.journal.entries[-1]["seconds"], flush=True)
 
 
 if __name__ == "__main__":

@@ -22,25 +22,24 @@ from rich.console import Console
 from torch import nn
 
 from benchmarks.__main__ import hardware
+from benchmarks.learning import Learning, decided, task_of
 from newfound.anchors import calibrate, select_anchors
 from newfound.backbones import Backbone
 from newfound.backbones.adapter import AdapterTail
 from newfound.class_count import count_classes
 from newfound.evaluate import cluster_accuracy
 from newfound.images import ImageTable
-from newfound.methods.kmeans import kmeans
-from newfound.methods.simgcd import SimGCD
+from newfound.kmeans import kmeans
 from newfound.report import write_report
 from newfound.runs.assignment import Assignment, write_assignment
+from newfound.runs.config import config_text
 from newfound.runs.folder import RunFolder
 from newfound.runs.results import read_results
 from newfound.screen import Screen
-from newfound.settings import Settings, to_toml
-from newfound.sharpness import SharpnessAware
 from newfound.sources.bank import open_bank
 from newfound.sources.vectors import Embeddings
-from newfound.training.heads import parameter_groups
-from newfound.training.loop import one_step, predict, training_pair
+from newfound.training.loop import all_features, classified
+from newfound.training.task import Pretrained
 
 DIM = 1280
 IMAGES, CLASSES = (1_000, 3_000, 10_000, 30_000, 100_000), (10, 30, 100, 300, 1_000)
@@ -100,28 +99,29 @@ def bank(data: Data) -> float:
         )
 
 
-def model_of(data: Data) -> SimGCD:
-    settings = Settings(data.classes, method="simgcd", rho=0.05).resolved(data.known, data.images, 5.0)
-    return SimGCD(AdapterTail(DIM), DIM, settings)
+def learning_of(data: Data) -> Learning:
+    settings = decided(data.classes, data.known, data.images)
+    pretrained = Pretrained(Embeddings(data.features), lambda: AdapterTail(DIM), DIM)
+    return Learning(settings, task_of(settings, pretrained, data.labels))
 
 
 def step(data: Data) -> float:
     """One of 128 images with LSP."""
-    model, source = model_of(data), Embeddings(data.features)
-    optimiser = torch.optim.SGD(parameter_groups(model, weight_decay=5e-5), 0.1, 0.9, fused=True)
-    descent, number = SharpnessAware(optimiser, 0.05), iter(range(1_000))
+    learning, number = learning_of(data), iter(range(1_000))
 
     def one() -> None:
         images = np.random.default_rng(next(number)).integers(data.images, size=128)
-        one_step(model, descent, training_pair(source, images, 0, 0), torch.from_numpy(data.labels[images]), 0)
+        tokens = torch.from_numpy(learning.task.source.read_pair(images, 0, 0))
+        learning.step(tokens, torch.from_numpy(data.labels[images]), epoch=0)
 
     one()
     return seconds_of(one, times=10)
 
 
 def evaluation(data: Data) -> float:
-    model, source = model_of(data), Embeddings(data.features)
-    return seconds_of(lambda: predict(model, source, 128))
+    learning = learning_of(data)
+    task, learner = learning.task, learning.learner
+    return seconds_of(lambda: classified(task, learner, all_features(task, learner)))
 
 
 def selection(data: Data) -> float:
@@ -158,8 +158,9 @@ def report(data: Data) -> float:
             Image.fromarray(corners).resize((48, 48), Image.Resampling.BICUBIC).save(root / file)
         run = RunFolder(root / "run")
         run.path.mkdir()
-        settings = Settings(data.classes).resolved(data.known, data.images, 5.0)
-        (run.path / "config.toml").write_text(to_toml(settings, data={"folder": str(root), "fingerprint": "none"}))
+        sections = {"data": {"folder": str(root), "fingerprint": "none"}}
+        settings = decided(data.classes, data.known, data.images, method="sdas")
+        (run.path / "config.toml").write_text(config_text(settings, sections))
         table = ImageTable(root, files, data.labels, names[: data.known], ("",) * data.images, (), ())
         confidence = data.said().max(axis=1).astype(np.float64)
         others = np.roll(np.arange(data.classes), 1)

@@ -1,4 +1,4 @@
-"""How the field's released programs do the same work, written anew for comparison. Nothing here is used by newfound.
+"""How the field's released programs do the same work, written again for comparison. Nothing here is used by newfound.
 
 The network computes its whole last block and runs its trunk in every pass; attention is written out and the optimiser
 not fused, as in released code; k-means holds all differences at once; anchors come from a full sort per cluster.
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from newfound.backbones.vit import VIT_SPECS, Attention, VisionTransformer
 from newfound.losses import simgcd_losses
-from newfound.settings import Settings
+from newfound.methods.simgcd import Settings
 from newfound.training.heads import CosineClassifier, Projector, parameter_groups
 
 
@@ -31,7 +31,7 @@ class WrittenOutAttention(Attention):
 class UsualModel(nn.Module):
     """The whole network, its last block trained, and both heads."""
 
-    def __init__(self, backbone: str, settings: Settings) -> None:
+    def __init__(self, backbone: str, classes: int, settings: Settings) -> None:
         super().__init__()
         spec = VIT_SPECS[backbone]
         self.settings = settings
@@ -40,7 +40,7 @@ class UsualModel(nn.Module):
             block.attn.__class__ = WrittenOutAttention
         self.network.blocks[-1].requires_grad_(True)
         self.projector = Projector(spec.embed_dim)
-        self.classifier = CosineClassifier(spec.embed_dim, settings.classes)
+        self.classifier = CosineClassifier(spec.embed_dim, classes)
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
         assert self.settings.entropy_weight is not None

@@ -13,25 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.learning import Learning, decided, task_of
 from benchmarks.peers import UsualModel, sam_step, simgcd_step
 from benchmarks.timing import Row, Side, alternated
 from newfound.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.images.views import to_tensor
-from newfound.methods.simgcd import SimGCD
-from newfound.settings import Settings
-from newfound.sharpness import SharpnessAware
 from newfound.sources.bank import Bank, Recipe, run_trunk
 from newfound.sources.fresh_views import through_trunk
 from newfound.threads import prefetched, single_threaded_pool
-from newfound.training.heads import parameter_groups
-from newfound.training.loop import one_step
+from newfound.training.task import Pretrained
 
 CLASSES, IMAGE_SIZE, VIEWS, EPOCHS, STAGES = 200, 224, 8, 200, 2
 BUILT = 4  # images, when building a bank is measured
 STEPS = 20  # from the bank
 CPU = torch.device("cpu")
-SETTINGS = Settings(CLASSES, method="simgcd", rho=0.05).resolved(CLASSES // 2, 6000, 15.0)
+SETTINGS = decided(CLASSES, CLASSES // 2, images=6000)
 
 
 class Ours:
@@ -46,11 +43,10 @@ class Ours:
         self.backbone = Backbone(
             name, trunk, lambda: tail, tokens, spec.embed_dim, IMAGE_SIZE, IMAGENET_MEAN, IMAGENET_STD, "random"
         )
-        self.model = SimGCD(tail, spec.embed_dim, SETTINGS)
-        optimiser = torch.optim.SGD(parameter_groups(self.model, weight_decay=5e-5), 0.1, 0.9, fused=True)
-        self.descent = SharpnessAware(optimiser, 0.05)
         rows = torch.randn(64, 1 + VIEWS, *tokens).half().numpy()
         self.bank = Bank(Recipe.of(self.backbone, VIEWS), [rows], np.zeros(64, np.int64), np.arange(64))
+        pretrained = Pretrained(self.bank, self.backbone.new_tail, spec.embed_dim)
+        self.learning = Learning(SETTINGS, task_of(SETTINGS, pretrained, np.full(len(self.bank), -1)))
         self.waited = 0.0  # seconds
 
     def steps_from_bank(self, labels: Tensor) -> None:
@@ -62,20 +58,17 @@ class Ours:
                 started = time.perf_counter()
                 tokens = self.bank.tokens_of(next(ahead), CPU, into=tokens)
                 self.waited += time.perf_counter() - started
-                self.step(tokens, labels)
+                self.learning.step(tokens, labels)
 
     def read(self, number: int) -> np.ndarray:
         images = np.random.default_rng(number).integers(len(self.bank), size=self.batch)
         return self.bank.read_pair(images, 0, number)
 
     def step_with_fresh_views(self, pixels: np.ndarray, labels: Tensor) -> None:
-        self.step(through_trunk(self.backbone, pixels), labels)
-
-    def step(self, tokens: Tensor, labels: Tensor) -> None:
-        one_step(self.model, self.descent, tokens, labels, 60)
+        self.learning.step(through_trunk(self.backbone, pixels), labels)
 
     def evaluate(self) -> None:
-        self.model.predict(self.bank.evaluation(np.arange(self.batch) % len(self.bank)))
+        self.learning.predict(self.bank.evaluation(np.arange(self.batch) % len(self.bank)))
 
     def build_rows(self, pixels: np.ndarray) -> None:
         with single_threaded_pool() as pool:
@@ -89,7 +82,7 @@ def training_rows(name: str, images: int, rounds: int) -> list[Row]:
     pixels = np.random.default_rng(0).integers(0, 256, (2 * images, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
     views = to_tensor(pixels, IMAGENET_MEAN, IMAGENET_STD)
     labels = torch.tensor([i % 100 if i % 2 else -1 for i in range(images)])
-    usual, ours = UsualModel(name, SETTINGS), Ours(name, images)
+    usual, ours = UsualModel(name, CLASSES, SETTINGS.method), Ours(name, images)
     simgcd, sam = simgcd_step(usual), sam_step(usual, rho=0.05)
 
     @torch.inference_mode()

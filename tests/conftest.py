@@ -23,6 +23,9 @@ settings.register_profile("steady", deadline=None, derandomize=True, suppress_he
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
+# Scripts that tests start find `helping`, as the tests do
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # Programs that tests start find `helping` as tests do

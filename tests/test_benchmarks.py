@@ -8,16 +8,15 @@ import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import peers
+from benchmarks import learning, peers
 from newfound.anchors import calibrate, select_anchors
 from newfound.backbones import vit
-from newfound.methods.simgcd import SimGCD
 from newfound.semi_kmeans import semi_kmeans
-from newfound.settings import Settings
 from newfound.sharpness import SharpnessAware
-from newfound.training.loop import one_step
+from newfound.sources.vectors import Embeddings
+from newfound.training.task import Pretrained
 
-SETTINGS = Settings(6, method="simgcd", rho=0.05, epochs=60).resolved(3, 100, 5.0)
+SETTINGS = learning.decided(6, 3, 100, epochs=60)
 LABELS = torch.tensor([0, -1, 2, -1, 1])
 
 
@@ -26,11 +25,12 @@ def models(monkeypatch):
     """The usual model and ours with the same weights, and ten views."""
     monkeypatch.setitem(vit.VIT_SPECS, "tiny", replace(vit.VIT_SPECS["dino_vits16"], embed_dim=32, num_heads=4))
     torch.manual_seed(0)
-    usual = peers.UsualModel("tiny", SETTINGS)
+    usual = peers.UsualModel("tiny", 6, SETTINGS.method)
     trunk, tail = usual.network.split(11)
-    ours = SimGCD(tail, 32, SETTINGS)
-    ours.projector.load_state_dict(usual.projector.state_dict())
-    ours.classifier.load_state_dict(usual.classifier.state_dict())
+    pretrained = Pretrained(Embeddings(np.zeros((5, 32))), lambda: tail, 32)
+    ours = learning.Learning(SETTINGS, learning.task_of(SETTINGS, pretrained, LABELS.numpy()))
+    ours.learner.projector.load_state_dict(usual.projector.state_dict())
+    ours.learner.classifier.load_state_dict(usual.classifier.state_dict())
     images = torch.randn(10, 3, 32, 32)
     with torch.inference_mode():
         tokens = trunk(images)
@@ -47,14 +47,14 @@ def trained_weights(usual, ours):
 @pytest.mark.parametrize("rho", [0.0, 0.05])
 def test_a_usual_step_is_one_of_ours(models, rho):
     usual, ours, images, tokens = models
-    before = [p.detach().clone() for p, _ in trained_weights(usual, ours)]
+    before = [p.detach().clone() for p, _ in trained_weights(usual, ours.learner)]
     step = peers.sam_step(usual, rho) if rho else peers.simgcd_step(usual)
-    descent = SharpnessAware(torch.optim.SGD(ours.parameters(), 0.1, 0.9), rho)
+    ours.descent = SharpnessAware(ours.descent.optimiser, rho)
     for _ in range(2):
         step(images, LABELS)
-        one_step(ours, descent, tokens, LABELS, 60)
+        ours.step(tokens, LABELS)
     moved = 0.0
-    for (theirs, mine), start in zip(trained_weights(usual, ours), before, strict=True):
+    for (theirs, mine), start in zip(trained_weights(usual, ours.learner), before, strict=True):
         torch.testing.assert_close(theirs, mine, rtol=0, atol=2e-5)
         moved = max(moved, (mine - start).abs().max().item())
     assert moved > 1e-2  # far more than they differ by

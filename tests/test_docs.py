@@ -1,5 +1,6 @@
 """The documentation is finished, and its links lead somewhere."""
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -29,3 +30,13 @@ def test_links_and_pictures_are_there(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_nothing_is_left_to_fill_in(page):
     assert not re.findall(r"\b(?:TODO|FIXME|XXX|[A-Z]+_(?:OUTPUT|DONE))\b", page.read_text("utf-8"))
+
+
+def test_functions_of_the_method_exist():
+    page = (ROOT / "docs" / "method.md").read_text("utf-8")
+    table = page.split("## Equation to function")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \|", table, re.MULTILINE)
+    names = re.findall(r"`([a-z_]+(?:\.\w+)+)`", " ".join(rows))
+    assert len(names) > 20
+    for name in names:
+        pkgutil.resolve_name(f"newfound.{name}")

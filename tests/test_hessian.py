@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from newfound.backbones.adapter import AdapterTail
+from helping.tasks import adapted, batch_of, decided_for, new_task
 from newfound.backbones.vit import ViTSpec, ViTTail
 from newfound.hessian import (
     HessianOperator,
@@ -24,7 +24,7 @@ from newfound.hessian import (
 )
 from newfound.losses import simgcd_losses
 from newfound.methods.simgcd import SimGCD
-from newfound.settings import Settings
+from newfound.sources.vectors import Embeddings
 from newfound.training.heads import Projector
 
 F64 = torch.zeros((), dtype=torch.float64)
@@ -408,28 +408,27 @@ class Batches(nn.Module):
 
     def __init__(self):
         super().__init__()
+        rows = np.random.default_rng(0).normal(size=(12, 3, 8))
+        labels = np.array([0, 1, 0, -1, -1, -1] + [-1] * 6)
+        settings = decided_for("simgcd", labels, 4)
+        task = new_task(settings, adapted(Embeddings(rows), 8), labels)
+        self.batches = [batch_of(task, np.arange(6), epoch=5), batch_of(task, np.arange(6, 12), epoch=5)]
+        self.model = SimGCD(task, settings.method)
         torch.manual_seed(0)
-        resolved = Settings(classes=4, method="simgcd", device="cpu").resolved(2, 100, 10.0)
-        self.model = SimGCD(AdapterTail(8, 4), 8, resolved)
         self.model.projector = Projector(8, 16, 8)
         with torch.no_grad():
             for p in self.model.parameters():  # away from the start, whose zeros leave much of the Hessian empty
                 p.add_(0.3 * torch.randn(p.shape))
-        self.register_buffer("tokens", torch.randn(2, 12, 8))
-        self.labels = torch.tensor([[0, 1, 0, -1, -1, -1], [-1] * 6])
+        self.register_buffer("tokens", torch.stack([batch.tokens for batch in self.batches]))
 
     def total(self, i):
-        return self.model.losses(self.tokens[i], self.labels[i], epoch=5)["total"]
+        return self.model.losses(self.batches[i]).parts["total"]
 
     def forward(self, i):
-        """The same in any precision: the model itself goes on in float32 after the features."""
+        """The same in any precision: the model itself continues in float32 after the features."""
         m, features = self.model, self.model.tail(self.tokens[i])
         return simgcd_losses(
-            m.projector(features),
-            m.classifier(features),
-            self.labels[i],
-            **m.schedule(5),
-            entropy_weight=m.settings.entropy_weight,
+            m.projector(features), m.classifier(features), self.batches[i].labels, **m.weights(epoch=5)
         )["total"]
 
 

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -40,22 +41,42 @@ def test_what_the_user_has_set_stays(monkeypatch, chosen):
     assert {name: os.environ[name] for name in SETTINGS if name in os.environ} == chosen
 
 
-@pytest.mark.skipif(
+has_turns = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in sharing.GET_AND_SET, reason="Linux on x86-64 or ARM has turns"
 )
-def test_turns_are_short_and_nothing_else_changes():
+
+
+def attributes(thread: int = 0) -> tuple[int, ...]:
+    """How the system schedules a thread."""
     get, _ = sharing.GET_AND_SET[platform.machine()]
+    found = ctypes.create_string_buffer(sharing.ATTRIBUTES.size)
+    assert ctypes.CDLL(None).syscall(get, thread, found, sharing.ATTRIBUTES.size, 0) == 0
+    return sharing.ATTRIBUTES.unpack(found.raw)
 
-    def attributes() -> tuple[int, ...]:
-        found = ctypes.create_string_buffer(sharing.ATTRIBUTES.size)
-        assert ctypes.CDLL(None).syscall(get, 0, found, sharing.ATTRIBUTES.size, 0) == 0
-        return sharing.ATTRIBUTES.unpack(found.raw)
 
+@has_turns
+def test_turns_are_short_and_nothing_else_changes():
     before = attributes()
     assert sharing.take_short_turns()
     after = attributes()
     assert after[:5] == before[:5]  # policy and nice among them
     assert after[5] in (sharing.TURN, before[5])  # Linux before 6.12 has no turns of one's own
+
+
+@has_turns
+def test_turns_are_short_in_threads_that_were_there_before(monkeypatch):
+    """As OpenMP's are, once a bank was built."""
+    monkeypatch.setattr(sharing, "TURN", 2 * sharing.TURN)  # no other test leaves that to a thread it starts
+    done = threading.Event()
+    worker = threading.Thread(target=done.wait)
+    worker.start()
+    try:
+        sharing.take_short_turns()
+        assert worker.native_id is not None
+        assert attributes(worker.native_id) == attributes()
+    finally:
+        done.set()
+        worker.join()
 
 
 def test_another_system_is_not_asked(monkeypatch):

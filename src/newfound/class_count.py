@@ -102,7 +102,7 @@ def count_classes(
 ) -> ClassCount:
     """Estimate the number of classes from frozen features (N×d) and labels, -1 for unlabelled.
 
-    ``most`` is the largest number to consider. Unset: room for new classes as small as the labelled part of a known
+    ``most`` is the largest number to consider. Default: room for new classes as small as the labelled part of a known
     one, or of five images (of ten in the sample, for the silhouette); at least the square root of N and at most 1000
     new ones. ``on_progress`` gets how many numbers have been tried and are planned; the search plans more as it goes.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class UserError(Exception):
-    """Something the person running newfound can mend; its text says what was found and what to do.
+    """Something the person running newfound can fix; its text says what was found and what to do.
 
     The command line prints the text alone and exits with status 2; Python callers catch it like any exception.
     """

@@ -276,7 +276,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """What a person can mend is a ValueError here, and speaks of parameters."""
+    """What a person can fix is a ValueError here, and speaks of parameters."""
     try:
         yield
     except SettingError as error:

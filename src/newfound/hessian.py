@@ -41,7 +41,7 @@ Product = Callable[[Tensor], Tensor]  # v to Hv, both flat
 class HessianOperator:
     """v to Hv for the mean of several losses, one batch in memory at a time.
 
-    Each loss is a callable that computes one batch anew, in float32 or float64 throughout: under autocast a second
+    Each loss is a callable that computes one batch again, in float32 or float64 throughout: under autocast a second
     derivative is mostly rounding. It must give the same value each time (fixed views, no dropout). Frozen parameters
     are left out, as they are from training.
 

@@ -33,7 +33,7 @@ class SharpnessAware:
         self.optimiser, self.rho = optimiser, rho
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.skipped_steps = 0
-        self._places: dict[Tensor, Tensor] = {}  # to climb to, by parameter; kept, since memory is slow to get anew
+        self._places: dict[Tensor, Tensor] = {}  # to climb to, by parameter; kept, since memory is slow to allocate
 
     def backward(self, loss: Tensor) -> None:
         """What ``gradients`` calls in place of ``loss.backward()``."""

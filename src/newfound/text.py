@@ -1,4 +1,4 @@
-"""Words for a person: numbers with their nouns, settings as options."""
+"""Words for a person: numbers with their nouns, sentences, settings as options."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     if number != 1:
         noun = plural or noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
     return f"{number:,} {noun}"
+
+
+def sentence(text: str) -> str:
+    """In one paragraph, from a capital letter to a full stop.
+
+    >>> sentence("one training of\\nthe features")
+    'One training of the features.'
+    """
+    text = " ".join(text.split()).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def as_options(values: Mapping[str, object]) -> list[str]:

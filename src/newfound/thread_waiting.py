@@ -13,6 +13,7 @@ import os
 import platform
 import struct
 import sys
+from pathlib import Path
 
 SPINS = 5_000  # 0.1 to 0.3 ms, by the maker of the processor
 TURN = 100_000  # nanoseconds, the shortest that Linux grants
@@ -28,18 +29,25 @@ def spin_briefly() -> None:
 
 
 def take_short_turns() -> bool:
-    """For this thread and those it starts from now on. False where the system has no such thing, which is no harm:
-    Linux before 6.12 takes the wish and does nothing, other systems are not asked."""
+    """For the threads of this process, those that OpenMP has started already among them, and all that they start from
+    now on. False where the system has no such thing, which is no harm: Linux before 6.12 takes the wish and does
+    nothing, other systems are not asked."""
     numbers = GET_AND_SET.get(platform.machine()) if sys.platform == "linux" else None
     if numbers is None:
         return False
-    get, set_ = numbers
+    threads = [int(task.name) for task in Path("/proc/self/task").glob("*")] or [0]  # 0 is the one that asks
+    granted = [_shorten_turns(thread, *numbers) for thread in threads]
+    return any(granted)
+
+
+def _shorten_turns(thread: int, get: int, set_: int) -> bool:
+    """False where it is not to be had, or where the thread has ended meanwhile."""
     call = ctypes.CDLL(None).syscall
     found = ctypes.create_string_buffer(ATTRIBUTES.size)
-    if call(get, 0, found, ATTRIBUTES.size, 0) != 0:
+    if call(get, thread, found, ATTRIBUTES.size, 0) != 0:
         return False
     _, policy, flags, nice, priority, _, deadline, period = ATTRIBUTES.unpack(found.raw)
     if policy not in ORDINARY:  # whoever chose another one has reasons
         return False
     wanted = ATTRIBUTES.pack(ATTRIBUTES.size, policy, flags, nice, priority, TURN, deadline, period)
-    return bool(call(set_, 0, ctypes.create_string_buffer(wanted, ATTRIBUTES.size), 0) == 0)
+    return bool(call(set_, thread, ctypes.create_string_buffer(wanted, ATTRIBUTES.size), 0) == 0)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -25,6 +24,7 @@ COMMANDS = {
     "export": ["run", *EXPORTS],
     "report": ["run"],
     "review": ["run", "--no-browser"],
+    "methods": [],
     "bench": [*OWN, "--out", "bench"],
     "study": ["tsne", "--dataset", *OWN, "--out", "study"],
     "hub": ["images", "--classes", "4", "--backbone", "dino_vits16", "--image-size", "32", "--out", "hub"],
@@ -54,12 +54,7 @@ def done(tmp_path_factory):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_HOME": str(folder / "hub-cache"), "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "200"}
     words = own_network()
-    script = [
-        sys.executable,
-        str(Path(__file__).parents[1] / "helping" / "without_network.py"),
-        "commands.json",
-        "done.json",
-    ]
+    script = [sys.executable, "-m", "helping.without_network", "commands.json", "done.json"]
     command = [*words, *script, *(["own-network"] if words else [])]
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

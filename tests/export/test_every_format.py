@@ -14,7 +14,7 @@ EXPORTS = {"a.onnx": export_onnx, "a.parquet": export_parquet, "a.json": export_
 @pytest.mark.parametrize("name", EXPORTS)
 def test_nothing_is_overwritten(made, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         EXPORTS[name](made / "run", tmp_path / name)
     assert (tmp_path / name).read_text() == "mine"
     with pytest.raises(UserError, match="there is no folder"):

@@ -21,6 +21,7 @@ from newfound.discovery import discover
 from newfound.errors import UserError
 from newfound.export import export_onnx, onnx_model
 from newfound.images.views import evaluation_view, resize_shorter_side, resized_side
+from newfound.methods import sdas
 from newfound.runs.assignment import NONE_OF_THESE
 from newfound.runs.labelling import predict
 from newfound.runs.model import load_model
@@ -112,11 +113,11 @@ def test_the_example_needs_neither_newfound_nor_torch(graph, tmp_path, kind):
 
 
 TINY = {
-    "tiny_dino": ViTSpec(8, 48, 3, 3, image_size=64),  # other positions than 32 pixels need
-    "tiny_dinov2": ViTSpec(8, 48, 3, 3, image_size=64, layer_scale=True, interpolate_in_float32=True),
-    "tiny_reg": ViTSpec(8, 48, 3, 3, image_size=64, layer_scale=True, registers=4, interpolation_offset=0.0,
+    "dino_tiny": ViTSpec(8, 48, 3, 3, image_size=64),  # other positions than 32 pixels need
+    "dinov2_tiny": ViTSpec(8, 48, 3, 3, image_size=64, layer_scale=True, interpolate_in_float32=True),
+    "dinov2_tiny_reg": ViTSpec(8, 48, 3, 3, image_size=64, layer_scale=True, registers=4, interpolation_offset=0.0,
                         antialias=True, interpolate_in_float32=True),
-    "tiny_native": ViTSpec(8, 48, 3, 3, image_size=32),
+    "dino_tiny_native": ViTSpec(8, 48, 3, 3, image_size=32),
 }  # fmt: skip
 
 
@@ -141,16 +142,17 @@ def test_tokens_for_one_size_are_the_trunks(tiny, name):
 
 def test_a_vision_transformer_with_a_trained_classifier(folder, tiny):
     """Registers, resampled positions, two blocks in the tail, the folded last one, cosines; and the oracle's mark."""
-    weights = tiny / "tiny_reg.safetensors"
+    weights = tiny / "dinov2_tiny_reg.safetensors"
+    oracle = sdas.Settings(oracle_clean_anchors=True)
     settings = Settings(
-        4, **FAST, epochs=1, backbone="tiny_reg", weights=weights, grad_from_block=1, oracle_clean_anchors=True
+        4, **FAST, method=oracle, epochs=1, backbone="dinov2_tiny_reg", weights=weights, grad_from_block=1
     )
     found = discover(folder[0], settings, truth=folder[1], out=tiny / "run")
     assert json.loads((tiny / "run" / "model.json").read_text())["classifier"] == "cosine"
     shutil.rmtree(folder[0])
     out = export_onnx(tiny / "run", tiny / "model.onnx", weights=weights)
     assert out.difference < 1e-5
-    assert out.checked_on == "noise, as the images are not there any more"
+    assert out.checked_on == "noise, as the images no longer exist"
     assert out.classes == found.results.assignment.class_names
     model, runtime = load_model(tiny / "run", weights=weights, device="cpu"), session(out.file)
     pixels = np.random.default_rng(1).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, SOURCE, TRUE, UNLABELLED, N
+from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, SOURCE, TRUE, UNLABELLED, N, groups
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
 from newfound.evaluate import cluster_accuracy
@@ -19,13 +19,15 @@ from newfound.runs.config import config_text, read_config
 from newfound.runs.journal import MemoryJournal, RunJournal
 from newfound.runs.scoring import Truth
 from newfound.settings import DataFacts, Settings
+from newfound.sources.vectors import Embeddings
 from newfound.training import loop
 from newfound.training.learner import Learner
 from newfound.training.task import Journal, Pretrained, Referee
 
-EPOCHS = 4
+EPOCHS = 3
+FAR_APART = groups(spread=8.0)[0]
 FACTS = DataFacts(N, KNOWN, int((LABELS >= 0).sum()), KNOWN, CLASSES)
-SCHEDULE = {"epochs": EPOCHS, "batch_size": 60, "projector_width": 32}
+SCHEDULE = {"epochs": EPOCHS, "batch_size": 60, "projector_width": 256}
 
 
 def settings_of(method: Method, **changes: object) -> Settings:
@@ -34,14 +36,17 @@ def settings_of(method: Method, **changes: object) -> Settings:
     return decide(Settings(CLASSES, method.Settings(), device="cpu", **{**training, **changes}), FACTS)
 
 
-def run(settings: Settings, journal: Journal | None = None, referee: Referee | None = None) -> Found:
+def run(
+    settings: Settings, journal: Journal | None = None, referee: Referee | None = None, source: Embeddings = SOURCE
+) -> Found:
     """The method on the six groups."""
-    pretrained = Pretrained(SOURCE, lambda: AdapterTail(DIM, 16), DIM)
+    pretrained = Pretrained(source, lambda: AdapterTail(DIM, 16), DIM)
     return fitting.fit(settings, FACTS, pretrained, LABELS, journal or MemoryJournal(), QUIET, referee)
 
 
 def check_finds_groups(method: Method) -> None:
-    found = run(settings_of(method, epochs=10) if method.NEEDS.training else settings_of(method))
+    training = {"epochs": 8} if method.NEEDS.training else {}
+    found = run(settings_of(method, **training), source=FAR_APART)
     predicted = found.prediction.classes.numpy()[UNLABELLED]
     score = cluster_accuracy(TRUE[UNLABELLED], predicted, TRUE[UNLABELLED] < KNOWN)
     assert score.all > 0.9, f"{method.NAME} finds {score}"

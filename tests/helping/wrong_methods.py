@@ -69,14 +69,16 @@ class ActsBehindEveryone(SimGCD):
 
 
 class PeeksAtTruth(SimGCD):
-    """It knows where the loop keeps its referee."""
+    """It knows where the loop keeps its referee, and trains harder where that is pleased."""
 
     def __init__(self, task, s):
         super().__init__(task, s)
-        if task._referee is not None:
-            predicted = torch.zeros(len(task.labels), dtype=torch.long).numpy()
-            with torch.no_grad():
-                self.classifier.weight.mul_(1 + task._referee.accuracy(predicted)["all"])
+        everything_in_one = torch.zeros(len(task.labels), dtype=torch.long).numpy()
+        self.pace = 1.0 if task._referee is None else 1 + task._referee.accuracy(everything_in_one)["all"]
+
+    def losses(self, batch):
+        step = super().losses(batch)
+        return Step({**step.parts, "total": step.parts["total"] * self.pace})
 
 
 COUNTS_IN_ATTRIBUTE = _method("counts_in_attribute", CountsInAttribute)

@@ -8,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
+from helping.contract import new_journal
+from helping.groups import CLASSES, DIM, LABELS, SOURCE, N
+from helping.tasks import adapted, decided_for, fitted, new_task
 from newfound.methods import cms
 from newfound.methods.cms import cluster, cms_losses, decoupled_contrast, mean_shift, shifted
 from newfound.neighbours import nearest_neighbours
+from newfound.random_streams import MEMORY_VIEWS
+from newfound.runs.journal import MemoryJournal
+from newfound.runs.tensor_files import load_tensors
+from newfound.sources.vectors import Embeddings
+from newfound.training.loop import train
 
 LOSSES = ["cms_losses_00", "cms_losses_01"]
 CLUSTERINGS = ["cms_clustering_00", "cms_clustering_01"]
@@ -303,3 +311,99 @@ def test_copies_of_images():
     assert len(set(cluster(rows, labels, 5).classes.tolist())) == 5  # ties of height 0 still give five
     everything = cluster(rows[:12], labels[:12], 3)
     assert len(set(everything.classes.tolist())) == 3
+
+
+# Whole runs
+
+
+class Watching(cms.CMS):
+    """Keeps what is in memory during each step."""
+
+    def __init__(self, task, s):
+        super().__init__(task, s)
+        self.seen = []
+
+    def losses(self, batch):
+        self.seen.append((batch.epoch, self.memory["views"]))
+        return super().losses(batch)
+
+
+def trained(source=SOURCE, journal=None, **changes):
+    settings = decided_for("cms", **changes)
+    task = new_task(settings, adapted(source), journal=journal)
+    learner = Watching(task, settings.method)
+    train(task, learner)
+    return learner
+
+
+def test_the_views_are_of_length_1_two_of_each_sample_and_made_again_for_each_epoch():
+    learner = trained(epochs=3)
+    by_epoch = dict(learner.seen)
+    assert list(by_epoch) == [0, 1, 2]
+    for epoch, views in learner.seen:
+        assert views.shape == (2 * N, DIM)
+        assert torch.equal(views, by_epoch[epoch])  # all through the epoch
+        torch.testing.assert_close(views.norm(dim=1), torch.ones(2 * N))
+    assert not torch.allclose(by_epoch[0], by_epoch[1])
+    assert not any(views.requires_grad or views.grad is not None for views in by_epoch.values())
+
+
+def test_the_views_are_those_of_the_learner_before_the_epoch():
+    settings = decided_for("cms", epochs=1)
+    task = new_task(settings)
+    learner = Watching(task, settings.method)
+    pair = torch.from_numpy(SOURCE.read_pair(np.arange(N), 0, 0, stream=MEMORY_VIEWS))
+    expected = learner.encode(pair).detach()  # first views of all, then second views
+    train(task, learner)
+    torch.testing.assert_close(learner.seen[0][1], expected)
+
+
+def test_a_single_view_of_each_sample_is_one_row():
+    learner = trained(Embeddings(SOURCE.evaluation(range(N)).numpy()), epochs=1)
+    assert {views.shape for _, views in learner.seen} == {(N, DIM)}
+
+
+def test_the_views_are_not_in_the_checkpoint(tmp_path):
+    trained(journal=new_journal(tmp_path))
+    tensors, _ = load_tensors(tmp_path / "checkpoint" / "stage1.safetensors")
+    of_memory = {name for name in tensors if "memory" in name}
+    assert of_memory == {"model.memory.centres", "model.memory.probabilities"}
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.5])
+def test_the_learning_rate_falls_to_its_own_floor(floor):
+    journal = MemoryJournal()
+    trained(journal=journal, learning_rate=0.2, rate_floor=floor, epochs=4)
+    cosine = [(1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4)]
+    expected = [0.2 * (floor + (1 - floor) * share) for share in cosine]
+    assert [entry["learning_rate"] for entry in journal.entries] == pytest.approx(expected)
+
+
+def test_the_floor_is_that_of_the_kind_of_data():
+    generic, fine_grained = decided_for("cms", preset="generic"), decided_for("cms", preset="fine-grained")
+    assert (generic.learning_rate, generic.method.rate_floor) == (0.01, 1e-3)
+    assert (fine_grained.learning_rate, fine_grained.method.rate_floor) == (0.05, 5e-3)
+
+
+def test_the_prediction_is_the_cut():
+    found = fitted(decided_for("cms"))
+    own = found.prediction
+    cut = cluster(own.features, LABELS, CLASSES)
+    assert torch.equal(own.classes, torch.from_numpy(cut.classes))
+    torch.testing.assert_close(own.probabilities.sum(dim=1), torch.ones(N))
+    assert own.probabilities.min() >= 0
+    torch.testing.assert_close(
+        found.predictor.classifier.weight, cms.class_means(own.features, cut.classes, CLASSES)
+    )  # for other samples: the nearest mean of the embeddings themselves
+
+
+def test_the_class_of_the_cut_is_on_top_also_where_another_mean_is_nearer():
+    rows = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.3, 1.0]]), dim=1)
+    cut = cms.Cut(np.array([0, 0, 1, 1, 0]), rows, 0, [1.0])  # the last one is nearer to class 1
+    means = cms.class_means(rows, cut.classes, 3)
+    nearest = torch.cdist(rows, means).argmin(dim=1)
+    assert nearest.tolist() == [0, 0, 1, 1, 1]
+    probabilities = cms.cut_probabilities(cut, 3)
+    assert probabilities.argmax(dim=1).tolist() == [0, 0, 1, 1, 0]
+    torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(5))
+    assert probabilities[:, 2].max() < 1e-6  # nothing is in the third class

@@ -64,24 +64,25 @@ def test_settings_survive_the_file(method, tmp_path):
 
 @every_method
 def test_the_predictor_labels_the_training_samples_as_the_run_did(method):
-    found = contract.run(contract.settings_of(method))
+    found = contract.run(contract.settings_of(method), source=contract.FAR_APART)
     predicted = found.predictor.probabilities(found.prediction.features).argmax(dim=1)
-    assert (predicted == found.prediction.classes).double().mean() > 0.97  # exactly, but for CMS's own clustering
+    agree = (predicted == found.prediction.classes).double().mean()
+    assert agree == 1.0 or (method is load("cms") and agree > 0.95)  # CMS clusters its training images by another rule
 
 
 @every_method
 def test_the_estimator_runs_it(method):
     random = np.random.default_rng(0)
-    X = random.normal(size=(CLASSES, 8))[TRUE] * 3 + random.normal(size=(len(TRUE), 8))
+    X = random.normal(size=(CLASSES, 8))[TRUE] * 8 + random.normal(size=(len(TRUE), 8))
     found = CategoryDiscovery(CLASSES, method=method.NAME, epochs=5, random_state=0).fit(X, LABELS)
     score = cluster_accuracy(TRUE[UNLABELLED], found.labels_[UNLABELLED], TRUE[UNLABELLED] < 3)
-    assert score.all > 0.8
+    assert score.all > 0.9
     assert np.array_equal(found.predict(X), found.labels_)
 
 
 @pytest.fixture(scope="module")
 def apart():
-    """How far the weights of one process and of two are apart, by method."""
+    """How far the features of one process and of two are apart, by method."""
     program = Path(contract.__file__).with_name("methods_together.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
     environment = {"PYTHONPATH": f"{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
@@ -92,7 +93,7 @@ def apart():
 
 @every_method
 def test_two_processes_equal_one(method, apart):
-    assert apart[method.NAME] < 1e-4  # what the order of sums makes of a few steps; weights are about 1
+    assert apart[method.NAME] < 2e-5  # what the order of sums makes of a few steps; features are about 1
 
 
 # A method that breaks the contract is noticed
@@ -109,7 +110,7 @@ def test_an_update_inside_losses_is_noticed():
 
 
 def test_a_parameter_behind_everyone_is_noticed(apart):
-    assert apart["acts_behind_everyone"] > 1e-3
+    assert apart["acts_behind_everyone"] > 1e-4
 
 
 def test_a_look_at_the_truth_is_noticed():

@@ -7,47 +7,17 @@ import pytest
 import torch
 from sklearn.preprocessing import normalize
 
-from helping.groups import CLASSES, DIM, KNOWN, LABELS, QUIET, REFEREE, SOURCE, TRUE, UNLABELLED, N
-from newfound.backbones.adapter import AdapterTail
+from helping.contract import new_journal, without_seconds
+from helping.groups import CLASSES, KNOWN, LABELS, REFEREE, SOURCE, TRUE, UNLABELLED, N
+from helping.tasks import Interrupted, adapted, decided_for, fitted, new_task, stopping_after
 from newfound.errors import UserError
 from newfound.evaluate import cluster_accuracy
 from newfound.losses import contrastive_losses, simgcd_losses
 from newfound.methods import gcd
-from newfound.methods.simgcd import SimGCD
-from newfound.runs.folder import RunFolder
+from newfound.runs.journal import MemoryJournal
 from newfound.semi_kmeans import semi_kmeans
-from newfound.settings import Settings
 from newfound.sources.vectors import Embeddings
-from newfound.training.heads import Projector
-from newfound.training.loop import Job, train
-
-
-class Stopped(Exception):
-    pass
-
-
-class Run:
-    def __init__(self, path, *, source=SOURCE, labels=LABELS, folder=RunFolder, **changes):
-        options = {"method": "gcd", "epochs": 4, "batch_size": 48, "device": "cpu", **changes}
-        self.settings = Settings(CLASSES, **options).resolved(KNOWN, len(source), 10.0)
-        self.run, self.source = folder(path), source
-        self.job = Job(source, labels, self.settings, self.run, QUIET, REFEREE if source is SOURCE else None)
-
-    def new_model(self):
-        torch.manual_seed(self.settings.seed)
-        tail = AdapterTail(DIM, 8)
-        tail.fit_standardisation([self.source.evaluation(range(len(self.source)))])
-        model = SimGCD(tail, DIM, self.settings)
-        model.projector = Projector(DIM, 32, 16)
-        return model
-
-    def fit(self):
-        with self.run.begun(self.settings, {"data": {"fingerprint": "d"}, "backbone": {"fingerprint": "b"}}):
-            return gcd.fit(self.job, self.new_model)
-
-
-def timeless(log):
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in log]
+from newfound.training.loop import train
 
 
 def test_the_loss_is_simgcds_without_the_classifier():
@@ -62,14 +32,14 @@ def test_the_loss_is_simgcds_without_the_classifier():
     assert parts["total"].item() == pytest.approx(0.35 * parts["sup_con"].item() + 0.65 * parts["info_nce"].item())
 
 
-def test_it_finds_the_groups(tmp_path):
-    run = Run(tmp_path / "run")
-    trained = run.fit()
+def test_it_finds_the_groups():
+    journal = MemoryJournal()
+    trained = fitted(decided_for("gcd"), journal=journal, referee=REFEREE)
     found = trained.prediction.classes.numpy()
     assert cluster_accuracy(TRUE[UNLABELLED], found[UNLABELLED], TRUE[UNLABELLED] < KNOWN).all > 0.95
     assert (found[LABELS >= 0] == LABELS[LABELS >= 0]).mean() > 0.95  # known classes come first, in their order
-    assert not trained.model.classifier.weight.requires_grad
-    log = run.run.log()
+    assert not trained.predictor.classifier.weight.requires_grad
+    log = journal.entries
     assert [line["epoch"] for line in log] == [1, 2, 3, 4]
     for line in log:
         assert {"info_nce", "sup_con", "known_accuracy", "all", "old", "new"} <= set(line)
@@ -77,59 +47,55 @@ def test_it_finds_the_groups(tmp_path):
     assert log[-1]["total"] < log[0]["total"]
 
 
-def test_its_answer_is_semi_supervised_k_means_on_the_last_features(tmp_path):
-    trained = Run(tmp_path / "run").fit()
+def test_its_answer_is_semi_supervised_k_means_on_the_last_features():
+    trained = fitted(decided_for("gcd"))
     features = normalize(trained.prediction.features.numpy())
     reference = semi_kmeans(features, LABELS, CLASSES, seed=0, starts=gcd.STARTS)
-    assert np.allclose(trained.model.classifier.weight.numpy(), reference.centres, atol=1e-6)
+    assert np.allclose(trained.predictor.classifier.weight.numpy(), reference.centres, atol=1e-6)
     distances = ((features[:, None] - reference.centres[None]) ** 2).sum(axis=2)
     assert np.array_equal(trained.prediction.classes.numpy(), distances.argmin(axis=1))
 
 
-def test_only_features_are_trained(tmp_path):
-    run = Run(tmp_path / "run", epochs=1)
-    model = gcd.GCD(AdapterTail(DIM, 8), Projector(DIM, 32, 16), torch.rand(CLASSES, DIM), run.settings)
-    before = copy.deepcopy(model.state_dict())
-    with run.run.begun(run.settings, {}), run.job.progress([1]) as progress:
-        train(run.job, model, progress)
-    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert "classifier.weight" not in changed
+def test_only_features_are_trained():
+    """Centres are found, not learnt: they are no parameters, and all that is one moves."""
+    settings = decided_for("gcd", epochs=1)
+    task = new_task(settings)
+    learner = gcd.GCD(task, settings.method)
+    before = copy.deepcopy(learner.state_dict())
+    train(task, learner)
+    after = learner.state_dict()
+    assert {name for name in after if name not in before} == {"memory.centres"}
+    changed = {name for name in before if not torch.equal(after[name], before[name])}
+    assert changed == {name for name, _ in learner.named_parameters()}
     assert {"tail.up.weight", "projector.0.weight"} <= changed
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_stopped_and_gone_on_with_it_is_the_same(tmp_path, epoch):
-    class StopsAfter(RunFolder):
-        def save_epoch(self, model, optimiser, checkpoint, entry):
-            super().save_epoch(model, optimiser, checkpoint, entry)
-            if entry["epoch"] == epoch:
-                raise Stopped
-
-    whole = Run(tmp_path / "whole")
-    expected = whole.fit()
-    with pytest.raises(Stopped):
-        Run(tmp_path / "stopped", folder=StopsAfter).fit()
-    again = Run(tmp_path / "stopped")
-    trained = again.fit()
+def test_stopped_and_resumed_it_is_the_same(tmp_path, epoch):
+    settings, whole = decided_for("gcd"), new_journal(tmp_path / "whole")
+    expected = fitted(settings, journal=whole, referee=REFEREE)
+    with pytest.raises(Interrupted):
+        fitted(settings, journal=new_journal(tmp_path / "stopped", stopping_after(epoch)), referee=REFEREE)
+    resumed = new_journal(tmp_path / "stopped")
+    trained = fitted(settings, journal=resumed, referee=REFEREE)
     assert torch.equal(trained.prediction.probabilities, expected.prediction.probabilities)
-    assert timeless(again.run.log()) == timeless(whole.run.log())
+    assert without_seconds(resumed.log()) == without_seconds(whole.log())
 
 
-def test_the_sharpness_penalty_can_be_had_here_too(tmp_path):
-    plain, penalised = Run(tmp_path / "plain").fit(), Run(tmp_path / "lsp", rho=0.05).fit()
+def test_the_sharpness_penalty_can_be_had_here_too():
+    plain, penalised = fitted(decided_for("gcd")), fitted(decided_for("gcd", rho=0.05))
     assert not torch.equal(plain.prediction.features, penalised.prediction.features)
 
 
-def test_too_few_different_images_are_named_before_training(tmp_path):
+def test_too_few_different_images_are_named():
     rows = SOURCE.evaluation(range(N)).numpy()
     rows[UNLABELLED] = rows[UNLABELLED[0]]  # one picture, many times
-    run = Run(tmp_path / "run", source=Embeddings(rows))
-    with pytest.raises(UserError, match=r"--method gcd cannot group these images: .* different unlabelled"):
-        run.fit()
-    assert not run.run.log()
+    journal = MemoryJournal()
+    with pytest.raises(UserError, match=r"semi-supervised k-means cannot group them: .* different unlabelled"):
+        fitted(decided_for("gcd"), adapted(Embeddings(rows)), journal=journal)
+    assert not journal.entries
 
 
-def test_training_that_goes_astray_is_said(tmp_path):
-    run = Run(tmp_path / "run", learning_rate=1e30)
-    with pytest.raises(UserError, match="training went astray in epoch 1"):
-        run.fit()
+def test_training_that_diverges_is_said():
+    with pytest.raises(UserError, match="training diverged in epoch 1"):
+        fitted(decided_for("gcd", learning_rate=1e30))

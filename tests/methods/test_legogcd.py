@@ -7,7 +7,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helping.contract import assert_same, new_journal, run
+from helping.groups import CLASSES
+from helping.tasks import Interrupted, decided_for, fitted, new_task, stopping_after
 from newfound.losses import simgcd_losses
+from newfound.methods import legogcd
 from newfound.methods.legogcd import (
     confident_known,
     known_entropy,
@@ -15,6 +19,8 @@ from newfound.methods.legogcd import (
     updated_mean_prediction,
     view_divergence,
 )
+from newfound.runs.tensor_files import load_tensors
+from newfound.training.loop import train
 
 CASES = ["legogcd_losses_00", "legogcd_losses_01", "legogcd_losses_02"]  # plain, uneven mean prediction, none selected
 HOW = {"teacher_temperature": 0.05, "entropy_weight": 2.0}
@@ -57,7 +63,8 @@ def test_parts_match_the_released_implementation(golden, case):
     names = {"divergence": "dkl", "known_entropy": "ler"} | {name: name for name in same}
     for e in range(len(data["epochs"])):
         parts = losses_of(data, *tensors, e)
-        assert parts.keys() == names.keys()
+        assert parts.keys() == names.keys() | {"selected"}
+        assert parts["selected"].item() == pytest.approx(data["selected"].mean())
         for ours, theirs in names.items():
             assert parts[ours].item() == pytest.approx(data[theirs][e], abs=1e-9), ours
 
@@ -240,3 +247,51 @@ def test_batches_without_labels_and_without_unlabelled_images_are_finite():
         assert parts["total"].isfinite()
         assert (parts["known_entropy"] > 0) == (labels < 0).all()
         assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(parts["total"], (projections, logits)))
+
+
+# Whole runs
+
+
+def test_without_its_terms_a_run_is_simgcd_to_the_bit():
+    plain = run(decided_for("simgcd"))
+    assert_same(plain, run(decided_for("legogcd", ler_weight=0.0, dkl_weight=0.0)))
+    for own in ({"ler_weight": 0.0}, {"dkl_weight": 0.0, "ler_threshold": 0.2}):  # either term alone tells
+        assert not torch.equal(run(decided_for("legogcd", **own)).prediction.features, plain.prediction.features)
+
+
+def test_the_mean_prediction_survives_an_interruption(tmp_path):
+    settings, means = decided_for("legogcd"), {}
+    fitted(settings, journal=new_journal(tmp_path / "whole"))
+    for epoch in (1, 3):
+        with pytest.raises(Interrupted):
+            fitted(settings, journal=new_journal(tmp_path / "stopped", stopping_after(epoch)))
+    fitted(settings, journal=new_journal(tmp_path / "stopped"))
+    for name in ("whole", "stopped"):
+        tensors, _ = load_tensors(tmp_path / name / "checkpoint" / "stage1.safetensors")
+        means[name] = tensors["model.memory.mean_prediction"]
+    assert torch.equal(means["whole"], means["stopped"])
+    assert means["whole"].sum().item() == pytest.approx(1, abs=1e-5)
+    assert (means["whole"] - 1 / CLASSES).abs().max() > 1e-5
+
+
+def test_the_mean_prediction_follows_each_step_once():
+    """With the sharpness penalty, too, whose second pass does not count."""
+
+    class Watching(legogcd.LegoGCD):
+        def losses(self, batch):
+            step = super().losses(batch)
+            passes.append((batch.step, step.kept["logits"], self.memory["mean_prediction"].clone()))
+            return step
+
+    passes = []
+    settings = decided_for("legogcd", epochs=1, rho=0.05)
+    task = new_task(settings)
+    learner = Watching(task, settings.method)
+    train(task, learner)
+    expected = torch.full((CLASSES,), 1 / CLASSES)
+    for (step, logits, mean), (same, _, mean_uphill) in zip(passes[::2], passes[1::2], strict=True):
+        assert step == same
+        assert torch.equal(mean, expected)
+        assert torch.equal(mean_uphill, expected)
+        expected = updated_mean_prediction(expected, logits)
+    assert torch.equal(learner.memory["mean_prediction"], expected)

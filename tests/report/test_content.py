@@ -55,12 +55,12 @@ def test_other_files_of_a_run_are_shown(tmp_path):
     results = small_run(tmp_path)
     results.run.write_json("class_count.json", {"best": 4, "low": 3, "high": 6})
     results.run.write_json("metrics.json", {"all": 0.875})
-    results.run.save_anchors({"stage": 2, "epoch": 1, "anchors": 12})
+    results.run.journal.save_pseudo_labels({"stage": 2, "epoch": 1, "anchors": 12})
     content, _ = look_through(results, QUIET)
     assert content["count"]["high"] == 6
     assert content["anchors"][0]["anchors"] == 12
     assert (
-        "Nobody said how many classes there are. newfound estimates about 4; anything from 3 to 6 is plausible."
+        "The number of classes was not given. newfound estimates about 4; anything from 3 to 6 is plausible."
         in (content["summary"])
     )
     assert any("87.5\u00a0% of the unlabelled images are right" in sentence for sentence in content["summary"])
@@ -132,8 +132,8 @@ def test_the_summary_is_grammatical(tmp_path, classes, names, n_known, given, st
 
 def test_the_summary_of_labels(small):
     text = " ".join(summary(small, NOTHING)).replace("\u00a0", " ")
-    assert "The model agrees with 39 of 40 given labels (98 %); none of the others looks plainly wrong." in text
-    assert "1 file was not used" in text
+    assert "The model agrees with 39 of 40 given labels (98 %); none of the others looks clearly wrong." in text
+    assert "1 file skipped: the reasons are in skipped.csv" in text
 
 
 def test_classes_nobody_could_recognise_are_named_as_such(tmp_path):

@@ -64,7 +64,7 @@ def test_a_map_is_made_once(tmp_path):
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"nonsense", "shape", "nan", "old"])
-def test_a_map_that_does_not_fit_is_made_anew(tmp_path, spoilt):
+def test_a_map_that_does_not_fit_is_made_again(tmp_path, spoilt):
     run, rows = RunFolder(tmp_path), np.random.default_rng(3).normal(size=(4, 3))
     run.write_array("embeddings.npy", rows)
     wanted = map_of(run, rows)

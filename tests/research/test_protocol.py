@@ -44,7 +44,7 @@ def test_training_sees_labels_and_scoring_the_truth(folder):
 
 
 def test_seeds_are_run_reported_and_not_run_again(folder, tmp_path):
-    settings = Settings(0, **FAST)
+    settings = Settings(**FAST)
     report = bench("folder", folder[0], settings, lists=folder[1], seeds=[0, 1], out=tmp_path / "out")
     assert report["seeds"] == [0, 1]
     for seed in (0, 1):
@@ -62,11 +62,9 @@ def test_seeds_are_run_reported_and_not_run_again(folder, tmp_path):
 
 
 def test_other_settings_do_not_mix_with_earlier_runs(folder, tmp_path):
-    bench("folder", folder[0], Settings(0, **FAST), lists=folder[1], seeds=[0], out=tmp_path / "out")
+    bench("folder", folder[0], Settings(**FAST), lists=folder[1], seeds=[0], out=tmp_path / "out")
     with pytest.raises(UserError, match="epochs was 2, is 3"):
-        bench(
-            "folder", folder[0], Settings(0, **{**FAST, "epochs": 3}), lists=folder[1], seeds=[0], out=tmp_path / "out"
-        )
+        bench("folder", folder[0], Settings(**{**FAST, "epochs": 3}), lists=folder[1], seeds=[0], out=tmp_path / "out")
 
 
 def test_mean_and_spread():
@@ -91,11 +89,9 @@ def test_mean_and_spread():
 @pytest.mark.parametrize(("seeds", "text"), [([], "at least one"), ([0, 1, 0], "--seeds has 0 more than once")])
 def test_each_seed_once(folder, tmp_path, seeds, text):
     with pytest.raises(UserError, match=text):
-        bench("folder", folder[0], Settings(0, **FAST), lists=folder[1], seeds=seeds, out=tmp_path / "out")
+        bench("folder", folder[0], Settings(**FAST), lists=folder[1], seeds=seeds, out=tmp_path / "out")
     with pytest.raises(UserError, match=text):
-        study(
-            "components", "folder", folder[0], Settings(0, **FAST), lists=folder[1], seeds=seeds, out=tmp_path / "out"
-        )
+        study("components", "folder", folder[0], Settings(**FAST), lists=folder[1], seeds=seeds, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

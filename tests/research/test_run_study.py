@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 
 from helping.pictures import write_class_folders
-from newfound import discovery
+from newfound import fitting
 from newfound.app.commands.bench import Dataset
 from newfound.app.commands.study import StudyName
 from newfound.class_count import count_classes
 from newfound.errors import UserError
 from newfound.hessian import Spectrum
-from newfound.research import run_study as study_module
+from newfound.methods import decide, sdas, with_own
+from newfound.research import runner as runner_module
 from newfound.research.datasets import DATASETS, load_benchmark
 from newfound.research.datasets.table import table_of
 from newfound.research.figures import FIGURES
 from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
-from newfound.research.run_study import first_training, folder_name, settings_of, study
+from newfound.research.run_study import study
+from newfound.research.runner import facts_of, first_training, folder_name, settings_of
 from newfound.research.stored import read_class_count, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
 from newfound.research.study_table import Result, study_markdown
@@ -54,8 +56,9 @@ def test_every_row_is_a_run_that_makes_sense(name, table):
     assert len(set(names)) == len(names)
     folders = set()
     for row in STUDIES[name].rows:
-        settings = settings_of(row, Settings(4, **{**FAST, "epochs": 60}), table, estimated=5)
-        folders.add(folder_name(settings))
+        base = Settings(4, backbone="dino_vitb16", **{**FAST, "epochs": 60})  # as of the command
+        settings = settings_of(row, base, table, estimated=5)
+        folders.add(folder_name(settings, facts_of(table, settings.classes)))
         for numbers in row.paper.values():
             assert all(0 < value < 100 for value in numbers)
             assert min(numbers[1:]) <= numbers[0] <= max(numbers[1:])  # All lies between Old and New
@@ -66,26 +69,43 @@ def test_every_row_is_a_run_that_makes_sense(name, table):
 
 def test_rows_that_follow_the_data(table):
     base = Settings(4, **{**FAST, "epochs": 60})
-    eta = {row.name: settings_of(row, base, table).anchors_per_class for row in STUDIES["eta"].rows}
+    eta = {row.name: settings_of(row, base, table).method.anchors_per_class for row in STUDIES["eta"].rows}
     assert eta == {"0.25": 1.0, "0.5": 1.5, "1": 3.0, "1.5": 4.5}  # three labelled images per class; at least one
-    alpha = {row.name: settings_of(row, base, table).alpha for row in STUDIES["alpha"].rows}
+    alpha = {row.name: settings_of(row, base, table).method.alpha for row in STUDIES["alpha"].rows}
     assert alpha == {"1": 1, "5": 2, "10": 3, "20": 6, "30": 9}
 
 
 def test_a_first_training_is_shared_where_it_is_the_same(table):
     base = Settings(4, **FAST)
     rows = {row.name: settings_of(row, base, table) for name in ("components", "beta") for row in STUDIES[name].rows}
-    assert folder_name(first_training(rows["+ LSP + DAS (ours)"])) == folder_name(rows["+ LSP"])
-    assert folder_name(first_training(rows["+ DAS"])) == folder_name(rows["SimGCD"])
-    assert folder_name(first_training(rows["0.3"])) == folder_name(rows["+ LSP"])
-    assert first_training(rows["+ LSP"]) is None
+    facts = facts_of(table, 4)
+
+    def name_of_first(row):
+        return folder_name(first_training(rows[row], facts), facts)
+
+    assert name_of_first("+ LSP + DAS (ours)") == folder_name(rows["+ LSP"], facts)
+    assert name_of_first("+ DAS") == folder_name(rows["SimGCD"], facts)
+    assert name_of_first("0.3") == folder_name(rows["+ LSP"], facts)
+    assert first_training(rows["+ LSP"], facts) is None
 
 
-def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypatch):
-    arguments = ("components", "folder", folder[0], Settings(0, **FAST))
+def test_a_run_is_named_by_what_differs_from_the_defaults(table):
+    """So a setting that is added later renames no finished run."""
+    facts = facts_of(table, 4)
+    usual = decide(Settings(4, method="simgcd", seed=2), facts)
+    assert folder_name(usual, facts) == "simgcd-s2-k4"
+    assert folder_name(decide(replace(usual, method="simgcd", device="cpu", bank_dir="elsewhere"), facts), facts) == (
+        "simgcd-s2-k4"
+    )
+    other = decide(with_own(usual, {"supervised_weight": 0.5}), facts)
+    assert folder_name(other, facts).startswith("simgcd-s2-k4-")
+
+
+def test_a_study_runs_each_training_once_and_resumes(folder, tmp_path, monkeypatch):
+    arguments = ("components", "folder", folder[0], Settings(**FAST))
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
     done = []
-    discover = study_module.discover_table
+    discover = runner_module.discover_table
 
     def interrupted(table, settings, run, **rest):
         if len(done) == 2:
@@ -94,7 +114,7 @@ def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypat
         return discover(table, settings, run, **rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(study_module, "discover_table", interrupted)
+        patch.setattr(runner_module, "discover_table", interrupted)
         with pytest.raises(KeyboardInterrupt):
             study(*arguments, **options)
     text = study(*arguments, **options)
@@ -106,7 +126,7 @@ def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypat
     assert [line["row"] for line in lines] == [row.name for row in STUDIES["components"].rows]
     assert (tmp_path / "out" / "components.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "out" / "components.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.setattr(study_module, "discover_table", None)  # nothing is left to run
+    monkeypatch.setattr(runner_module, "discover_table", None)  # nothing is left to run
     assert study(*arguments, **options) == text
     study("anchors", *arguments[1:], **options)  # another table of the same runs
     text = study("tsne", *arguments[1:], **options)
@@ -127,11 +147,12 @@ def test_a_study_runs_each_training_once_and_goes_on(folder, tmp_path, monkeypat
 
 def test_baselines_stand_in_a_table_too(folder, tmp_path):
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
-    text = study("methods", "folder", folder[0], Settings(0, **FAST, start="random"), **options)
-    for name in ("k-means", "GCD", "SimGCD", "ours"):
+    text = study("methods", "folder", folder[0], Settings(**FAST, method=sdas.Settings(start="random")), **options)
+    for name in ("k-means", "GCD", "SimGCD", "LegoGCD", "CMS", "μGCD (a reading)", "ours"):
         assert f"| {name} | " in text
     runs = sorted(path.name.split("-")[0] for path in (tmp_path / "out" / "runs").iterdir())
-    assert runs == ["gcd", "kmeans", "sdas", "simgcd", "simgcd"]  # ours has a first training of its own, with LSP
+    # ours has a first training of its own, with LSP; that of μGCD is GCD's
+    assert runs == ["cms", "gcd", "kmeans", "legogcd", "mugcd", "sdas", "simgcd", "simgcd"]
 
 
 def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
@@ -141,17 +162,17 @@ def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
         counted.append(features.shape)
         return replace(count_classes(features, labels, **rest), best=5)
 
-    monkeypatch.setattr(discovery, "count_classes", count)
+    monkeypatch.setattr(fitting, "count_classes", count)
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
-    text = study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
+    text = study("class-count", "folder", folder[0], Settings(**FAST), **options)
     assert "There are 4." in text
-    assert study("class-count", "folder", folder[0], Settings(0, **FAST), **options) == text
+    assert study("class-count", "folder", folder[0], Settings(**FAST), **options) == text
     assert len(counted) == 1  # once and for all
     stored_count = tmp_path / "out" / "runs" / "class_count.json"
     whole = stored_count.read_text()
     stored_count.write_text(whole[:20])
     with pytest.raises(UserError, match=r"class_count\.json is damaged"):
-        study("class-count", "folder", folder[0], Settings(0, **FAST), **options)
+        study("class-count", "folder", folder[0], Settings(**FAST), **options)
     stored_count.write_text(whole)
     with pytest.raises(UserError, match="--classes has no place"):
         study("class-count", "folder", folder[0], Settings(4, **FAST), **options)

@@ -148,7 +148,7 @@ def test_two_windows(browser, results, server):
         expect(saved(one)).to_have_text("All decisions saved")
         card(two, NEW1).get_by_role("button", name="Rename").click()
         answer(two, "Rename", name="weasel")
-        expect(saved(two)).to_contain_text("decided elsewhere meanwhile")
+        expect(saved(two)).to_contain_text("decided elsewhere in the meantime")
         expect(title(two, NEW1)).to_have_text("otter")
         card(two, NEW1).get_by_role("button", name="Rename").click()
         answer(two, "Rename", name="weasel")
@@ -185,7 +185,7 @@ def test_a_failed_decision_takes_those_behind_it_along(browser, server):
         with held_back(page):
             page.keyboard.press("a")
             page.keyboard.press("Control+z")
-        expect(saved(page)).to_contain_text("decided elsewhere meanwhile")
+        expect(saved(page)).to_contain_text("decided elsewhere in the meantime")
         expect(title(page, NEW1)).to_have_text("otter")
     assert server.state()["revision"] == 1
 
@@ -208,7 +208,7 @@ def test_an_answer_to_an_outdated_question_is_refused(browser, server):
         page.evaluate("() => { window.dispatchEvent(new Event('focus')); }")
         expect(title(page, NEW1)).to_have_text("otter")  # behind the question
         answer(page, "Not a class")
-        expect(saved(page)).to_contain_text("decided elsewhere meanwhile")
+        expect(saved(page)).to_contain_text("decided elsewhere in the meantime")
     assert "otter" in {c["name"] for c in server.state()["classes"]}
 
 

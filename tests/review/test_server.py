@@ -124,7 +124,7 @@ def test_there_is_nothing_but_the_page(served, path):
     assert served.ask("GET", path)[0] == 404
 
 
-def test_pictures_are_encoded_anew(served):
+def test_pictures_are_encoded_again(served):
     status, headers, small = served.ask("GET", "/thumbnails/3")
     assert (status, headers["content-type"], small[:4]) == (200, "image/webp", b"RIFF")
     status, headers, large = served.ask("GET", "/images/3")
@@ -218,4 +218,4 @@ def test_the_next_command_can_be_typed(tmp_path):
     command = parsed(words[1:])
     assert isinstance(command, Discover)
     assert (command.folder, command.after) == (results.root, results.run.path)
-    assert (command.settings.compile, command.settings.k) == (True, 0.25)
+    assert (command.settings.compile, command.settings.method.k) == (True, 0.25)

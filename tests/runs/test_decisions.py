@@ -88,7 +88,7 @@ def test_decisions_of_another_version_or_on_other_results_are_refused(log, resul
     with pytest.raises(UserError, match="Update newfound"):
         DecisionLog(results)
     log.path.write_text(json.dumps({**content, "decisions": [{"action": "dismiss", "class": 77}]}))
-    with pytest.raises(UserError, match=r"decisions\.json has a decision that cannot be: there is no class number 77"):
+    with pytest.raises(UserError, match=r"decisions\.json has an impossible decision: there is no class number 77"):
         DecisionLog(results)
     log.path.write_text(json.dumps({**content, "results": "0" * 64}))
     with pytest.raises(UserError, match="has changed since"):

@@ -161,7 +161,7 @@ def test_the_labels_file_of_the_first_round_is_taken_again(first, tmp_path):
     after = {file: name for file, name in given(second).items() if name}
     assert after == {"red/001.png": "rot", "unlabelled/002.png": "bleu"}  # the run's own labels stay, others are added
     labels.unlink()
-    with pytest.raises(UserError, match=r"labels\.csv, which is gone"):
+    with pytest.raises(UserError, match=r"labels\.csv, which no longer exists"):
         discover(first[1], settings, after=run, out=tmp_path / "c", report=False)
 
 

@@ -202,7 +202,7 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
     ("wrong type", C, hostile.replaced("classes = 4", 'classes = "4"'), {"report": "has classes = '4'"}),
     ("section a number", C, lambda path: path.write_text("data = 3\n" + path.read_text().split("[data]")[0]),
      {"report": "config.toml", "resume": "config.toml", "continue": "config.toml"}),
-    ("labels a number", C, hostile.replaced("[data]\n", "[data]\nlabels = 3\n"), {"continue": "in 3, which is gone"}),
+    ("labels a number", C, hostile.replaced("[data]\n", "[data]\nlabels = 3\n"), {"continue": "in 3, which no longer"}),
     ("empty", C, hostile.content(""), {"report": "it is not from a newfound run"}),
     ("a setting of the method of the future", C, hostile.replaced("[method]\n", "[method]\nwarp = 9\n"),
      {"report": "does not know: warp. Update newfound", "resume": "does not know: warp"}),
@@ -250,8 +250,8 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
     ("action a list", D, decided({"action": []}), {"report": "decisions.json"}),
     ("class a list", D, decided({"action": "rename", "class": [], "name": "x"}), {"report": "no class number []"}),
     ("endless revision", D, decided(revision=float("inf")), {"report": "decisions.json cannot be read"}),
-    ("of the future", D, decided(version=2), {"report": "is of version 2", "predict": "Update newfound"}),
-    ("of other results", D, decided(results="0"), {"report": "decided on other results", "predict": "does not belong"}),
+    ("of the future", D, decided(version=2), {"report": "has version 2", "predict": "Update newfound"}),
+    ("of other results", D, decided(results="0"), {"report": "belongs to other results", "predict": "does not belong"}),
     ("other class names", D, decided(class_names=[{}, [], 3, 4]), {"predict": "does not belong to the model"}),
     ("half a line", "log.jsonl", line('{"stage": 2, "epo'), {"resume": None}),
     ("garbage", "log.jsonl", hostile.content("rubbish}\n"), {"resume": "log.jsonl"}),
@@ -338,7 +338,7 @@ PREDICT = [
     Case("all may be refused", args=("images", "--refused", 1), refused="--refused must be at least 0 and below 1"),
     Case("refused NaN", args=("images", "--refused", "nan"), refused="--refused must be at least 0 and below 1"),
     Case("unknown device", args=("images", "--device", "toaster"), refused="--device toaster cannot be used here"),
-    Case("out is there", args=("images", "--out", "truth.csv"), refused="truth.csv is there already"),
+    Case("out is there", args=("images", "--out", "truth.csv"), refused="truth.csv already exists"),
     Case("out in a file", args=("images", "--out", "truth.csv/x"), refused="there is no folder truth.csv"),
     Case(
         "other weights", hostile.content("text"), args=("images", "--weights", "new"), refused="new is damaged or not"

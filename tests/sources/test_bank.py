@@ -18,7 +18,6 @@ from newfound.images import read_folder
 from newfound.images.views import resized_side, views_of
 from newfound.screen import Screen
 from newfound.sources.bank import Recipe, default_bank_folder, open_bank, run_trunk
-from newfound.training.loop import training_pair
 
 QUIET = Screen(quiet=True)
 VIEWS = 4
@@ -37,6 +36,11 @@ def opened(table, quick_backbone, tmp_path):
 def store(tmp_path):
     (only,) = (tmp_path / "banks").glob("*/")
     return only
+
+
+def training_pair(source, images, seed, step):
+    """Two views of each image, as tokens."""
+    return source.tokens_of(source.read_pair(images, seed, step), torch.device("cpu"))
 
 
 def row_of(bank, image):

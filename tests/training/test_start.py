@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from newfound.methods.kmeans import kmeans
+from newfound.kmeans import kmeans
 from newfound.training.heads import CosineClassifier
 from newfound.training.start import ROW_LENGTH, start_at_clusters
 

@@ -22,7 +22,7 @@ BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def main() -> None:
-    """Entry point; errors a person can mend are one sentence, never a traceback."""
+    """Entry point; errors a person can fix are one sentence, never a traceback."""
     try:
         _run_or_stop()
     except KeyboardInterrupt:  # another one, while the first was being answered

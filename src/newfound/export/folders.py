@@ -67,7 +67,7 @@ def export_folders(run: Path | str, out: Path, *, link: bool = False, screen: Sc
     names = folder_names(reviewed)
     items, missing, size = _found(reviewed, root, names)
     if not items:
-        raise UserError(f"none of the {len(missing):,} images is in {root} any more ({missing[0].reason})")
+        raise UserError(f"none of the {len(missing):,} images is still in {root} ({missing[0].reason})")
     if not link:
         _check_disk(out, size)
     _place(items, out, link, screen)
@@ -126,12 +126,10 @@ def _check_place(out: Path, root: Path, run: Path) -> None:
     except OSError as error:
         raise cannot_write(out, error) from error
     if taken:
-        raise UserError(f"{out} is there already and is not an empty folder. Choose another one.")
+        raise UserError(f"{out} already exists and is not an empty folder. Choose another one.")
     place = out.resolve()
     if place.is_relative_to(root.resolve()) and not place.is_relative_to(run.resolve()):
-        raise UserError(
-            f"{out} lies among the images of the run, where it would be read as more of them. Choose another."
-        )
+        raise UserError(f"{out} is inside the images' folder, where it would be read as more images. Choose another.")
 
 
 def _found(reviewed: Reviewed, root: Path, names: dict[int, str]) -> tuple[list[_Item], list[Skipped], int]:
@@ -161,7 +159,7 @@ def _size_of(path: Path) -> int | str:
         open(path, "rb").close()
         return status.st_size
     except (FileNotFoundError, NotADirectoryError):
-        return "not there any more"
+        return "no longer there"
     except OSError as error:
         return why_not(error)
 
@@ -199,7 +197,7 @@ def _stopped(source: Path, target: Path, out: Path, error: OSError, link: bool) 
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Content and time of change; under another name at first, so that a kill leaves no half of a picture."""
+    """Content and modification time; under another name at first, so that a kill leaves no half of a picture."""
     part = target.parent.parent / ".part"
     try:
         shutil.copyfile(source, part)
@@ -269,4 +267,4 @@ def _tell(
     labelled = ((item.image, human_class(reviewed, item.image)) for item in items)
     elsewhere = sum(number is not None and number != reviewed.class_of[i] for i, number in labelled)
     if elsewhere:
-        screen.warn(f"{elsewhere:,} images have a given label and are in another folder, where the model puts them")
+        screen.warn(f"{elsewhere:,} images have a given label and are in another folder, as the model predicts")

@@ -250,7 +250,7 @@ def _sample(run: Path, size: int) -> tuple[NDArray[np.uint8], str]:
         if len(views) == wanted:
             return np.concatenate(views), f"{wanted} of the run's images"
     noise = np.random.default_rng(0).integers(0, 256, (wanted - len(views), size, size, 3), dtype=np.uint8)
-    images = f"{len(views)} of the run's images and noise" if views else "noise, as the images are not there any more"
+    images = f"{len(views)} of the run's images and noise" if views else "noise, as the images no longer exist"
     return np.concatenate([*views, noise]), images
 
 
@@ -265,7 +265,7 @@ def _some_images(run: Path, n: int) -> list[Path]:
 
 
 def _largest_difference(content: bytes, model: Model, merging: Tensor, pixels: NDArray[np.uint8]) -> float:
-    """Between onnxruntime and what labelling with torch says, in any probability, over all `CHECKED` batch sizes."""
+    """Between onnxruntime's and torch's labelling, in any probability, over all `CHECKED` batch sizes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -17,9 +17,9 @@ def check_free(*paths: Path) -> None:
     """Raise if a file could not be written to one of these places, before any work is done."""
     for path in paths:
         if os.path.lexists(path):
-            raise UserError(f"{path} is there already. Move it away, or choose another name.")
+            raise UserError(f"{path} already exists. Move it away, or choose another name.")
         if not path.parent.is_dir():
-            raise UserError(f"{path}: there is no folder {path.parent}. Make it, or choose another place.")
+            raise UserError(f"{path}: there is no folder {path.parent}. Create it, or choose another place.")
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def new_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
-    """What to tell of it."""
+    """The same for the user."""
     return UserError(f"{path} cannot be written: {error.strerror or error}")
 
 

@@ -133,7 +133,7 @@ def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> s
     reasons = Counter(item.reason.split(":")[0] for item in skipped)  # without the details
     by_count = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
     counted = listed([f"{count:,} × {reason}" for reason, count in by_count])
-    return f"{root}: no readable image among {n_files:,} files looked at; skipped were {counted}"
+    return f"{root}: no readable image among {n_files:,} files; skipped: {counted}"
 
 
 # Labels from folders
@@ -144,7 +144,7 @@ def _labels_of_folders(scan: Scan) -> _Given:
     top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
     label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
     unused = [name for name in sorted(scan.files) if name.lower() in LABEL_FILE_NAMES]
-    warnings = [f"{name} is not used; to take the labels from it, pass --labels PATH" for name in unused]
+    warnings = [f"{name} is ignored; to take the labels from it, pass --labels PATH" for name in unused]
     return _Given(tuple(sorted(classes)), label_of, warnings)
 
 

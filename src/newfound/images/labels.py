@@ -56,7 +56,7 @@ def read_labels(path: Path) -> LabelFile:
     rows, ignored = _read_json_lines(path, text) if is_json else _read_csv(path, text)
     warnings = []
     if ignored:
-        warnings.append(f"{path}: columns other than file and label are not used: {listed(ignored, limit=20)}")
+        warnings.append(f"{path}: columns other than file and label are ignored: {listed(ignored, limit=20)}")
     kept, repeats = merge_repeats(path, ((row.file, row) for row in rows))
     return LabelFile(path, tuple(kept.values()), (*warnings, *repeats))
 

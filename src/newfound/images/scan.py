@@ -20,7 +20,7 @@ Identity = tuple[int, int]  # device and inode: the same file under whichever na
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file or folder that is not used, and why."""
+    """A file or folder that is skipped, and why."""
 
     file: str
     reason: str

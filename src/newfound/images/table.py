@@ -60,7 +60,7 @@ class ImageTable:
         try:
             image, digest = open_with_digest(path, shorter_side)
             if digest != self.digests[index]:
-                raise Unreadable("its content is another one")
+                raise Unreadable("its content is different")
         except Unreadable as error:
             raise UserError(
                 f"{path} has changed since the folder was looked through: {error}. "

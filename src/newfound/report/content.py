@@ -119,7 +119,7 @@ def _of_count(results: Results, count: dict[str, Any] | None) -> str:
         return ""
     low, high = count["low"], count["high"]
     plausible = f"; anything from {low} to {high} is plausible" if low < high else ""
-    return f"Nobody said how many classes there are. newfound estimates about {count['best']}{plausible}."
+    return f"The number of classes was not given. newfound estimates about {count['best']}{plausible}."
 
 
 def _of_labels(results: Results, wrong: Sequence[WrongLabel]) -> str:
@@ -131,7 +131,7 @@ def _of_labels(results: Results, wrong: Sequence[WrongLabel]) -> str:
     if agree == total:
         return f"{text}."
     if not wrong:
-        return f"{text}; none of the others looks plainly wrong."
+        return f"{text}; none of the others looks clearly wrong."
     one = len(wrong) == 1
     return f"{text}; {len(wrong):,} of the others {'looks' if one else 'look'} wrong and deserve{'s' * one} a check."
 
@@ -171,7 +171,7 @@ def _of_the_rest(results: Results) -> str:
             "could be recognised as one of them"
         )
     if skipped:
-        parts.append(f"{_n(skipped, 'file')} {_was(skipped)} not used: skipped.csv says why")
+        parts.append(f"{_n(skipped, 'file')} skipped: the reasons are in skipped.csv")
     return ". ".join(parts) + "." if parts else ""
 
 
@@ -184,7 +184,7 @@ def reason(pair: Merge) -> str:
 
 
 def _settings(results: Results) -> dict[str, Any]:
-    """Without folders: a page may be passed on, and where files lie is nobody's business."""
+    """Without folders: a page may be passed on, and paths are private."""
     settings = results.settings
     values = {**vars(settings), "method": method_name(settings), **vars(own_settings(settings))}
     return {name: v.name if isinstance(v, Path) else v for name, v in values.items() if v is not None}

@@ -227,7 +227,7 @@ def similar_classes(
     pairs = [
         Merge((a, b), float(mixed[a, b]), float(second[a, b]))
         for a, b in np.argwhere(np.triu(mixed * second >= ALIKE**2, 1)).tolist()
-        if b >= n_known  # two known ones are two because somebody said so
+        if b >= n_known  # two known ones are two by their labels
     ]
     return sorted(pairs, key=lambda pair: (-round(pair.alike, 3), pair.classes))[:most]
 

@@ -43,11 +43,12 @@ def facts_of(table: ImageTable, classes: int) -> DataFacts:
 def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | None = None) -> Settings:
     """The base with what the row changes; all of it decided, so that equal settings are equal runs."""
     assert base.classes is not None
-    settings = with_own(_of_method(base, str(row.settings["method"])), row.settings)
+    changes: dict[str, Any] = dict(row.settings)
+    settings = with_own(_of_method(base, str(changes.pop("method"))), changes)
     facts = facts_of(table, base.classes)
     decided = decide(settings, facts)
     assert decided.epochs is not None or not row.of_200_epochs
-    changes: dict[str, Any] = {}
+    changes = {}
     for name, share in row.relative.items():
         changes[name] = max(1.0, share * getattr(decided.method, name))
     for name, epochs in row.of_200_epochs.items():

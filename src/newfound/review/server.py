@@ -81,7 +81,7 @@ def create_app(
 
     @app.exception_handler(Exception)
     async def mishap(_: Request, error: Exception) -> Response:  # what went wrong is printed where newfound runs
-        return Answer({"detail": "newfound made a mistake; its terminal says more"}, 500, headers=HEADERS)
+        return Answer({"detail": "an error in newfound; see its terminal"}, 500, headers=HEADERS)
 
     @app.get("/", response_class=HTMLResponse)
     def page() -> Response:
@@ -184,7 +184,7 @@ def _decision(log: DecisionLog, wish: Wish) -> Decision:
         decision["images"] = [files[number] for number in wish.images]
     if wish.action == "split" and wish.images is None:
         if wish.class_ not in log.reviewed.names:
-            raise Refused(f"there is no class number {wish.class_} any more")
+            raise Refused(f"there is no class number {wish.class_}")
         decision["images"] = halves(log.reviewed, wish.class_)
     return decision
 
@@ -214,5 +214,5 @@ def _large(path: Path) -> bytes | None:
 
 def _picture(content: bytes | None, kind: str) -> Response:
     if content is None:
-        raise HTTPException(404, "the image is not there any more, or cannot be read")
+        raise HTTPException(404, "the image no longer exists, or cannot be read")
     return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})

@@ -38,9 +38,7 @@ class DecisionLog:
         try:
             self.reviewed = Reviewed.of(results, self.decisions)
         except Refused as error:
-            raise UserError(
-                f"{self.path} has a decision that cannot be: {error}. Move it away to begin again."
-            ) from error
+            raise UserError(f"{self.path} has an impossible decision: {error}. Move it away to start again.") from error
 
     def decide(self, decision: Decision, revision: int) -> None:
         """Apply, and write down; on disk when this returns."""
@@ -75,7 +73,7 @@ class DecisionLog:
 
     def _check(self, revision: int) -> None:
         if revision != self.revision:
-            raise Outdated("something was decided elsewhere meanwhile: here is how it stands now. Decide again.")
+            raise Outdated("something was decided elsewhere in the meantime: this is the current state. Decide again.")
 
     def _become(self, decisions: list[Decision], undone: list[Decision]) -> None:
         reviewed = Reviewed.of(self.results, decisions)  # raises before anything is written
@@ -100,12 +98,12 @@ class DecisionLog:
             decisions, undone = [dict(d) for d in content["decisions"]], [dict(d) for d in content["undone"]]
             revision = int(content["revision"])
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise UserError(f"{self.path} cannot be read: {error!r}. Move it away to begin again.") from error
+            raise UserError(f"{self.path} cannot be read: {error!r}. Move it away to start again.") from error
         if version != VERSION:
-            raise UserError(f"{self.path} is of version {version}; this newfound knows {VERSION}. Update newfound.")
+            raise UserError(f"{self.path} has version {version}; this newfound knows {VERSION}. Update newfound.")
         if digest != self._digest:
             raise UserError(
-                f"{self.path} was decided on other results: assignments.csv has changed since. Move one of them away."
+                f"{self.path} belongs to other results: assignments.csv has changed since. Move one of them away."
             )
         return revision, decisions, undone
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from newfound.distributed import asked_of_first
 from newfound.errors import UserError
-from newfound.methods import method_of
+from newfound.methods import load, method_of
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import FINGERPRINTED, RunFolder
 from newfound.settings import DataFacts, Settings
@@ -73,13 +73,15 @@ def _differences(config: Config, settings: Settings, facts: DataFacts, fingerpri
 
 
 def _trained_otherwise(theirs: Settings, settings: Settings) -> dict[str, Any]:
-    """Shared settings, and those both methods have, where they differ."""
-    pairs = [(theirs, settings), (theirs.method, settings.method)]
+    """Shared settings, and those of the first training's method, where they differ."""
+    first = load(str(method_of(settings).NEEDS.first_training))
+    compared = [(theirs, settings, Settings), (theirs.method, settings.method, first.Settings)]
     return {
         field.name: getattr(there, field.name)
-        for there, here in pairs
-        for field in fields(there)  # type: ignore[arg-type]
+        for there, here, kind in compared
+        for field in fields(kind)
         if field.name not in NOT_OF_IT
+        and hasattr(there, field.name)
         and hasattr(here, field.name)
         and getattr(there, field.name) != getattr(here, field.name)
     }

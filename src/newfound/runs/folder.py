@@ -2,7 +2,7 @@
 
 config.toml         every setting, versions, fingerprint of the data
 skipped.csv         files that were not used, and why
-class_count.json    how many classes there seem to be, where that was not told
+class_count.json    how many classes there seem to be, where it was not given
 log.jsonl           a line per epoch
 anchors.jsonl       a line per epoch that had anchors
 checkpoint/         each training as it was a few epochs or seconds ago, to resume from; k-means of the frozen features
@@ -75,7 +75,7 @@ class RunFolder:
                     f"{self.path} holds a run already. Resume it with --resume, or choose another folder with --out."
                 )
         elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
-            raise UserError(f"{self.path} is there already and is not a newfound run. Choose another place with --out.")
+            raise UserError(f"{self.path} already exists and is not a newfound run. Choose another place with --out.")
         else:
             there = next(place for place in [self.path, *self.path.absolute().parents] if os.path.lexists(place))
             if not there.is_dir():

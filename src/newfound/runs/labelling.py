@@ -71,7 +71,7 @@ class Labelled:
 
 
 def skipped_beside(path: Path) -> Path:
-    """Where the files that were not used are listed."""
+    """Where the skipped files are listed."""
     return path.with_name(f"{path.stem}-skipped.csv")
 
 
@@ -221,7 +221,7 @@ def decided_names(run: Path, model: Model) -> list[str | None]:
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read: {error!r}. Move it away to label without it.") from error
     if version != VERSION:
-        raise UserError(f"{path} is of version {version}; this newfound knows {VERSION}. Update newfound.")
+        raise UserError(f"{path} has version {version}; this newfound knows {VERSION}. Update newfound.")
     fits = isinstance(names, list) and len(names) == len(model.class_names) and any(names)
     if (run / "assignments.csv").is_file():
         fits = fits and digest == digest_of(run)

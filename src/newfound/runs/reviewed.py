@@ -1,4 +1,4 @@
-"""The model's answer with a person's decisions applied: the classes there are now, who is in them, and as what.
+"""The model's answer with a person's decisions applied: the classes there are now, and the images in each.
 
 Classes are numbered as in classes.csv, those that decisions add continue from there; images are called by their file
 names. Nothing here touches a file: `decisions` keeps the decisions on disk and replays them.
@@ -145,7 +145,7 @@ class Reviewed:
     def _class(self, number: object) -> int:
         if isinstance(number, int) and not isinstance(number, bool) and number in self.names:
             return number
-        raise Refused(f"there is no class number {number!r} any more")
+        raise Refused(f"there is no class number {number!r}")
 
     def _images(self, d: Decision, numbers: dict[str, int]) -> NDArray[np.int64]:
         files = d.get("images")
@@ -227,7 +227,7 @@ class Reviewed:
         return labels
 
     def _examples(self) -> NDArray[np.bool_]:
-        """The images that stand for classes which a person means."""
+        """The images that show what a person means by a class."""
         a, chosen = self.results.assignment, np.zeros(len(self.results), np.bool_)
         for number in self.meant:
             members = self.members(number)

@@ -53,7 +53,9 @@ def labels_then(results: Results) -> Path | None:
     if (path := results.data.get("labels")) is None:
         return None
     if not isinstance(path, str) or not Path(path).is_file():
-        raise UserError(f"the labels of {results.run.path} were in {path}, which is gone. Give them with --labels.")
+        raise UserError(
+            f"the labels of {results.run.path} were in {path}, which no longer exists. Give them with --labels."
+        )
     return Path(path)
 
 
@@ -67,7 +69,7 @@ def next_round(
     run = earlier.results.run.path
     if earlier.results.oracle:
         raise UserError(
-            f"{run} was made with the truth (--oracle-clean-anchors): what follows would be no result either"
+            f"{run} was made with the truth (--oracle-clean-anchors): a round after it would not be a result either"
         )
     if not set(earlier.results.files) & set(table.files):
         raise UserError(f"{table.root} has none of the images of {run}: there is nothing to continue")

@@ -1,4 +1,4 @@
-"""How much of a result hangs on the seed: the same run with other seeds, compared class by class."""
+"""How far a result depends on the seed: the same run with other seeds, compared class by class."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Stability:
         )
         seeds = range(len(found.seeds) + 1)
         if not all(c.found in seeds and (c.together is None or 0 <= c.together <= 1) for c in found.classes):
-            raise ValueError("shares or numbers of seeds that cannot be")
+            raise ValueError("impossible shares or numbers of seeds")
         if not all(c.images and c.found in seeds and set(c.images) <= set(range(images)) for c in found.elsewhere):
-            raise ValueError("classes of images that are not there")
+            raise ValueError("classes of images that do not exist")
         return found
 
     def as_json(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from helping.pictures import write_class_folders
 from newfound.errors import UserError
 from newfound.research.datasets import flowers, load_benchmark
 from newfound.research.datasets.pickles import read_pickle
-from newfound.research.datasets.sources import ZipSource, class_files
+from newfound.research.datasets.sources import FileSource, ZipSource, class_files
 from newfound.research.datasets.table import table_of
 
 
@@ -180,7 +180,7 @@ def test_threads_read_a_zip_at_the_same_time(tmp_path):
             archive.writestr(member, png(number))
     source = ZipSource(tmp_path / "a.zip", members)
     with ThreadPoolExecutor(8) as pool:
-        images = list(pool.map(lambda number: source.open(number % 200, None), range(600)))
+        images = list(pool.map(lambda number: source.open_with_digest(number % 200, None)[0], range(600)))
     assert [image.getpixel((0, 0))[0] for image in images] == [number % 200 for number in range(600)]
 
 
@@ -193,7 +193,7 @@ def test_an_unreadable_image_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("ant/0.png", b"hello")
     with pytest.raises(UserError, match=r"a\.zip, ant/0\.png: not a PNG"):
-        ZipSource(tmp_path / "a.zip", ["ant/0.png"]).open(0, None)
+        ZipSource(tmp_path / "a.zip", ["ant/0.png"]).open_with_digest(0, None)
 
 
 def test_an_image_changed_after_it_was_looked_at_is_refused(tmp_path):
@@ -213,7 +213,7 @@ def test_large_jpegs_are_decoded_smaller_from_a_zip_too(tmp_path):
     Image.new("RGB", (800, 600)).save(stream, format="JPEG")
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("a/1.jpg", stream.getvalue())
-    assert ZipSource(tmp_path / "a.zip", ["a/1.jpg"]).open(0, 64).size == (200, 150)
+    assert ZipSource(tmp_path / "a.zip", ["a/1.jpg"]).open_with_digest(0, 64)[0].size == (200, 150)
 
 
 # Flowers
@@ -336,3 +336,10 @@ def test_cifar_batches_without_images_are_refused(tmp_path):
         (tmp_path / "train").write_bytes(python2_pickle(batch))
         with pytest.raises(UserError, match=message):
             load_benchmark("cifar100", tmp_path)
+
+
+def test_a_file_is_read_once_for_its_picture_and_its_digest(tmp_path, monkeypatch):
+    root, lists = write_class_folders(tmp_path)
+    table = table_of(load_benchmark("folder", root, lists=lists), root)
+    monkeypatch.setattr(FileSource, "digest", lambda *_: pytest.fail("its content is read again"))
+    assert table.open(0).mode == "RGB"

@@ -8,6 +8,7 @@ from newfound.app.commands.count import Count
 from newfound.app.commands.demo import Demo
 from newfound.app.commands.discover import Discover
 from newfound.app.commands.export import Export
+from newfound.app.commands.methods import Methods
 from newfound.app.commands.predict import Predict
 from newfound.app.commands.report import Report
 from newfound.app.commands.review import Review
@@ -20,6 +21,7 @@ COMMANDS: dict[str, type[Command]] = {
     "export": Export,
     "report": Report,
     "count": Count,
+    "methods": Methods,
     "bench": Bench,
     "study": Study,
     "demo": Demo,

@@ -10,6 +10,7 @@ from newfound.app.commands.command import Command
 from newfound.app.options import Box, chosen_method, parsed_with_boxes, with_present_names
 from newfound.methods import METHODS, Method, load
 from newfound.settings import DEFAULTS, OF_TRAINING, Settings
+from newfound.text import sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class WithSettings(Command):
                 defaults={**shared_defaults(method), **cls.defaults},
                 hidden=() if method.NEEDS.training else OF_TRAINING,
             ),
-            "own": Box(method.Settings, f"--method {name}", method.ABOUT),
+            "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
         }
         values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes)
         own, settings = values.pop("own"), values.pop("settings")

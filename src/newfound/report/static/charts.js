@@ -213,7 +213,7 @@ function countChart() {
   );
   return chart(
     "How many classes",
-    `Nobody said, so it was estimated: about ${found.best}, with ${found.low} to ${found.high} plausible (shaded). ${found.known} are known.`,
+    `Not given, so it was estimated: about ${found.best}, with ${found.low} to ${found.high} plausible (shaded). ${found.known} are known.`,
     root,
     legendOf(["first", "k-means"], tree.length ? ["second", "tree of the images"] : ["interval", "plausible"]),
   );
@@ -250,7 +250,7 @@ function anchorChart() {
   );
   lines.forEach((entry, n) => {
     const parts = [`Epoch ${entry.epoch}: ${count(entry.anchors, "anchor")}`];
-    if (typeof entry.overlap === "number") parts.push(`${percent(entry.overlap)} of them as in the epoch before`);
+    if (typeof entry.overlap === "number") parts.push(`${percent(entry.overlap)} of them the same as in the epoch before`);
     if (typeof entry.clean === "number" && entry.overall) parts.push(`${percent(entry.clean / entry.overall)} right`);
     root.append(
       svg(
@@ -267,9 +267,9 @@ function anchorChart() {
       : "";
   return chart(
     "Anchors",
-    `Unlabelled images that stood as labelled for a new class while training: ${numbers.format(last.anchors)} in the end.${right}`,
+    `Unlabelled images treated as labelled with a new class during training: ${numbers.format(last.anchors)} at the end.${right}`,
     root,
-    legendOf(["first", "anchors"], ["second", "of which the same as one epoch before"]),
+    legendOf(["first", "anchors"], ["second", "of which the same as in the epoch before"]),
   );
 }
 

@@ -1,4 +1,4 @@
-// What deserves a look: labels that look wrong, classes that may be one or hang on the seed, nearly the same pictures.
+// What deserves a look: labels that look wrong, classes that may be one or depend on the seed, nearly the same pictures.
 
 const FIRST = 12; // findings of a kind before "show all"
 const unfolded = new Set(); // kinds whose findings are all shown
@@ -62,7 +62,7 @@ function renderFindings() {
   panel(
     "duplicates",
     "Nearly the same picture",
-    "Copies, also scaled, compressed or brightened anew. Cropped copies are not found.",
+    "Copies, even if scaled, compressed again or brightened. Cropped copies are not found.",
     duplicates,
     duplicateFinding,
   );
@@ -74,8 +74,8 @@ function renderSeeds({ seeds, classes, elsewhere }) {
   byId("seeds").hidden = false;
   panel(
     "seeds",
-    "Classes that hang on the seed",
-    `The run was made with ${count(seeds.length, "seed")}. These new classes do not come out again with another one, or only there.`,
+    "Classes that depend on the seed",
+    `The run was made with ${count(seeds.length, "seed")}. These new classes come out only with this seed, or only with others.`,
     [...own, ...elsewhere],
     (item) => seedFinding(item, seeds.length),
   );

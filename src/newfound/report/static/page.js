@@ -1,4 +1,4 @@
-// The page as a whole: head, search, detail, and drawing everything anew from a state.
+// The page as a whole: head, search, detail, and drawing everything again from a state.
 
 const SECTIONS = [
   ["summary", "Summary"],
@@ -36,7 +36,7 @@ function renderSummary() {
   if (unreadable)
     notices.push(
       unreadable === total
-        ? "There are no pictures: the images are not files of a folder, or were moved since the run."
+        ? "There are no pictures: the images are not files in a folder, or have been moved since the run."
         : `${count(unreadable, "image")} could not be read when this page was made: moved, deleted or changed since the run.`,
     );
   if (leftOut)
@@ -286,7 +286,7 @@ function renderSettings() {
   );
 }
 
-// Everything anew, with focus and scrolling where they were
+// Everything again, with focus and scrolling where they were
 
 function keepingPlace(draw) {
   const key = document.activeElement?.dataset?.key;

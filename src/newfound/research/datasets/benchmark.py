@@ -54,7 +54,11 @@ class Benchmark:
 
     def open(self, position: int, shorter_side: int | None = None) -> Image.Image:
         """One image as RGB; threads may call this at the same time. `shorter_side` as in `decode.open_image`."""
-        return self.source.open(position, shorter_side)
+        return self.open_with_digest(position, shorter_side)[0]
+
+    def open_with_digest(self, position: int, shorter_side: int | None = None) -> tuple[Image.Image, str]:
+        """The same with the digest of its content, which is read once."""
+        return self.source.open_with_digest(position, shorter_side)
 
     def digest(self, position: int) -> str:
         """SHA-256 of one image's content: of its file, or of its pixels where the owner has no file per image."""

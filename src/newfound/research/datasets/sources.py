@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from newfound.errors import UserError
-from newfound.images.decode import Unreadable, decode_image, open_image
+from newfound.images.decode import Unreadable, decode_image, open_with_digest
 from newfound.images.labels import listed
 from newfound.images.scan import SYSTEM_FOLDERS
 from newfound.research.datasets.facts import Facts
@@ -27,8 +27,8 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gi
 class Source(Protocol):
     """Images by position."""
 
-    def open(self, position: int, shorter_side: int | None) -> Image.Image:
-        """As RGB, upright."""
+    def open_with_digest(self, position: int, shorter_side: int | None) -> tuple[Image.Image, str]:
+        """As RGB, upright, and the SHA-256 of its content, which is read once."""
 
     def digest(self, position: int) -> str:
         """SHA-256 of the content."""
@@ -40,10 +40,10 @@ class FileSource:
     def __init__(self, root: Path, files: Sequence[str]) -> None:
         self._root, self._files = root, files
 
-    def open(self, position: int, shorter_side: int | None) -> Image.Image:
+    def open_with_digest(self, position: int, shorter_side: int | None) -> tuple[Image.Image, str]:
         path = self._root / self._files[position]
         try:
-            return open_image(path, shorter_side)
+            return open_with_digest(path, shorter_side)
         except Unreadable as error:
             raise UserError(f"{path}: {error.reason}") from error
 
@@ -63,10 +63,10 @@ class ZipSource:
         self._zip = open_zip(archive)
         self._turn = threading.Lock()  # ZipFile counts its readers without one, and may close itself too early
 
-    def open(self, position: int, shorter_side: int | None) -> Image.Image:
-        stream = io.BytesIO(self._read(position))
+    def open_with_digest(self, position: int, shorter_side: int | None) -> tuple[Image.Image, str]:
+        content = self._read(position)
         try:
-            return decode_image(stream, shorter_side)
+            return decode_image(io.BytesIO(content), shorter_side), hashlib.sha256(content).hexdigest()
         except Unreadable as error:
             raise UserError(f"{self._path}, {self._members[position]}: {error.reason}") from error
 
@@ -88,8 +88,8 @@ class PixelSource:
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         self._pixels = pixels  # images, height, width, 3
 
-    def open(self, position: int, shorter_side: int | None) -> Image.Image:
-        return Image.fromarray(np.ascontiguousarray(self._pixels[position]))
+    def open_with_digest(self, position: int, shorter_side: int | None) -> tuple[Image.Image, str]:
+        return Image.fromarray(np.ascontiguousarray(self._pixels[position])), self.digest(position)
 
     def digest(self, position: int) -> str:
         return hashlib.sha256(self._pixels[position].tobytes()).hexdigest()

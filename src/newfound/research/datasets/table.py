@@ -25,8 +25,8 @@ class BenchmarkTable(ImageTable):
 
     def open(self, index: int, shorter_side: int | None = None) -> Image:
         """Image number `index`, as long as it is still the one that was looked at."""
-        image = self.benchmark.open(index, shorter_side)
-        if self.benchmark.digest(index) != self.digests[index]:
+        image, digest = self.benchmark.open_with_digest(index, shorter_side)
+        if digest != self.digests[index]:
             raise UserError(
                 f"{self.files[index]} in {self.root} has changed since the data set was looked through. "
                 "Restore it, or start again with the data set as it is."

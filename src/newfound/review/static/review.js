@@ -20,7 +20,7 @@ function merge(id) {
     [classField("into", id)],
     "Merge",
     ({ to }, made) => decide({ action: "merge", classes: [id], into: Number(to) }, made),
-    "All its images go there, and it is gone.",
+    "All its images move there, and this class disappears.",
   );
 }
 
@@ -30,7 +30,7 @@ function split(id) {
     [],
     "Split",
     (_, made) => decide({ action: "split", class: id }, made),
-    "Its images are clustered again, in two. The smaller part becomes a class of its own.",
+    "Its images are clustered again, into two groups. The smaller one becomes a class of its own.",
   );
 }
 
@@ -187,9 +187,9 @@ newfound.hooks.render.push(() => {
 // Keys
 
 const KEYS = [
-  ["x", "select the image, or no longer", () => subjectTile((i) => toggle(i))],
-  ["a", "accept: it is of its class", () => judge(1)],
-  ["r", "reject: it is not", () => judge(-1)],
+  ["x", "select or deselect the image", () => subjectTile((i) => toggle(i))],
+  ["a", "accept: it belongs to its class", () => judge(1)],
+  ["r", "reject: it does not", () => judge(-1)],
   ["m", "move to another class, or a new one", move],
   ["n", "rename the class", () => subjectClass(rename)],
   ["g", "merge the class with another", () => subjectClass(merge)],
@@ -208,17 +208,17 @@ function subjectTile(run) {
 function subjectClass(run) {
   const id = Number(document.activeElement?.closest?.(".class-card")?.dataset.class ?? -1);
   if (id >= 0) run(id);
-  else say("Go to a class first: Tab leads there", "bad");
+  else say("Go to a class first, with Tab", "bad");
 }
 
 function help() {
-  const rows = [...KEYS.map(([key, text]) => [key, text]), ["/", "search"], ["Escape", "select nothing"], ["arrows", "from image to image"]];
+  const rows = [...KEYS.map(([key, text]) => [key, text]), ["/", "search"], ["Escape", "clear the selection"], ["arrows", "move from image to image"]];
   const table = el(
     "table",
     {},
     el("tbody", {}, rows.map(([key, text]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", { text: key })), el("td", { text })))),
   );
-  ask("Keys", [table], "Close", () => {}, "On the image or class that has the focus, or on the selected images.");
+  ask("Keys", [table], "Close", () => {}, "They act on the image or class that has the focus, or on the selected images.");
 }
 
 document.addEventListener("keydown", (event) => {

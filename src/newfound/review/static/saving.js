@@ -26,7 +26,7 @@ function send(where, body = {}, made = moment()) {
   const sent = line.then(async () => {
     if (made.failures !== failures) {
       // it was made on a state that never came to be
-      if (status.textContent === SAVING) say("Not saved: an earlier decision was not, either. Decide again.", "bad");
+      if (status.textContent === SAVING) say("Not saved, because an earlier decision was not saved. Decide again.", "bad");
       return false;
     }
     const saved = await deliver(where, { ...body, revision: made.revision });
@@ -76,7 +76,7 @@ async function look() {
   if (document.hidden || waiting) return;
   try {
     const asked = await fetch("api/revision");
-    if (!asked.ok) return say("newfound review was started anew: open the address that it printed.", "bad");
+    if (!asked.ok) return say("newfound review was restarted: open the address that it printed.", "bad");
     const { revision } = await asked.json();
     if (revision === newfound.state.revision || waiting) return;
     const state = await (await fetch("api/state")).json();

@@ -1,0 +1,53 @@
+"""newfound methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from newfound.app.commands.command import Command
+from newfound.app.options import paragraphs
+from newfound.methods import METHODS, Method, Needs, load
+from newfound.screen import Screen
+from newfound.text import sentence
+
+
+@paragraphs
+@dataclass(frozen=True)
+class Methods(Command):
+    """List the methods of --method: what each one does, its paper and code, what differs here, what it needs."""
+
+    def run(self, screen: Screen) -> None:
+        show_methods(map(load, METHODS), screen)
+
+
+def show_methods(methods: Iterable[Method], screen: Screen) -> None:
+    """A row each."""
+    grid = Table(header_style="bold", show_lines=True)
+    grid.add_column("--method", no_wrap=True)
+    grid.add_column("what it does, where it is from, what it needs", overflow="fold")
+    for method in methods:
+        parts = [Text(sentence(method.ABOUT)), Text(sentence(method.SOURCE), "dim")]
+        if needs := needed(method.NEEDS):
+            parts.append(Text(f"Needs {', '.join(needs)}."))
+        grid.add_row(Text(method.NAME), Text("\n").join(parts))
+    screen.table(grid)
+    screen.say("The options of one of them: newfound discover --method NAME --help")
+
+
+def needed(needs: Needs) -> list[str]:
+    """What a method asks for beyond what every method has.
+
+    >>> needed(Needs(strong_view=True, first_training="gcd"))
+    ['a first training (gcd)', 'a strongly augmented view']
+    """
+    asked = {
+        f"a first training ({needs.first_training})": needs.first_training is not None,
+        "a strongly augmented view": needs.strong_view,
+        "new views of the pixels in every step (--views fresh)": needs.pixels,
+        "prompts in the backbone (a ViT)": needs.prompts,
+    }
+    return [what for what, is_asked in asked.items() if is_asked]
