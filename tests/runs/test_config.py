@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from helping.earlier_versions import EARLIER
 from newfound.errors import UserError
 from newfound.methods import METHODS, decide, gcd, kmeans, load, method_of, sdas, simgcd
 from newfound.runs.config import config_text, read_config
@@ -71,67 +72,15 @@ def test_a_file_that_is_not_ours_is_named(read, text, message):
 
 # Before methods had settings of their own, [settings] held those of all methods, whatever the method was
 
-EARLIER = """\
-[settings]
-classes = 10
-method = "{method}"
-preset = "generic"
-seed = 3
-epochs = {epochs}
-start = "clusters"
-backbone = "efficientnet_lite0"
-grad_from_block = 11
-image_size = 128
-views = "bank"
-bank_views = 8
-batch_size = 128
-learning_rate = 0.1
-momentum = 0.9
-weight_decay = 5e-05
-rho = {rho}
-strategy = "dynamic"
-selection = "das"
-alpha = 1
-beta = 0.8
-k = 0.5
-anchors_per_class = 100.0
-oracle_clean_anchors = false
-entropy_weight = 1.0
-supervised_weight = 0.35
-student_temperature = 0.2
-teacher_temperature_start = 0.07
-teacher_temperature = 0.04
-warmup_epochs = {warmup_epochs}
-info_nce_temperature = 1.0
-sup_con_temperature = 0.07
-device = "cpu"
-precision = "float32"
-compile = false
-
-[data]
-fingerprint = "b3eda0545515a9859be159e54de0baa3326d4c1407bf17fde7a631f70c08ea65"
-folder = "demo/wardrobe"
-images = 2000
-labelled = 500
-known_classes = 5
-
-[backbone]
-fingerprint = "91516307c8a76177ccd83612c47fb3f7031e6ebdedbf5c4ecea38ade2764e861"
-
-[versions]
-python = "3.11.7"
-newfound = "0.1.0"
-torch = "2.13.0+cpu"
-"""
 OF_SIMGCD = {"start": "clusters", "entropy_weight": 1.0, "student_temperature": 0.2, "warmup_epochs": 2}
 EARLIER_RUNS = {
     "sdas": (
-        EARLIER.format(method="sdas", epochs=5, rho=0.05, warmup_epochs=2),
+        EARLIER["sdas"],
         sdas.Settings(**OF_SIMGCD, alpha=1, beta=0.8, anchors_per_class=100.0),
     ),
-    "simgcd": (EARLIER.format(method="simgcd", epochs=5, rho=0.0, warmup_epochs=2), simgcd.Settings(**OF_SIMGCD)),
-    "gcd": (EARLIER.format(method="gcd", epochs=5, rho=0.0, warmup_epochs=2), gcd.Settings(temperature=0.2)),
-    "kmeans": (EARLIER.format(method="kmeans", epochs=60, rho=0.0, warmup_epochs=30), kmeans.Settings(temperature=0.2)),
+    "simgcd": (EARLIER["simgcd"], simgcd.Settings(**OF_SIMGCD)),
+    "gcd": (EARLIER["gcd"], gcd.Settings(temperature=0.2)),
+    "kmeans": (EARLIER["kmeans"], kmeans.Settings(temperature=0.2)),
 }
 
 
@@ -143,7 +92,11 @@ def test_a_file_of_an_earlier_version_is_read(read, name):
     assert config.settings.method == own
     assert name == method_of(config.settings).NAME
     assert (config.settings.classes, config.settings.seed, config.settings.image_size) == (10, 3, 128)
-    assert config.settings.rho == (0.05 if name == "sdas" else 0.0)
+    assert config.settings.rho == {"sdas": 0.05, "kmeans": None}.get(name, 0.0)
+    assert config.settings.epochs == {"kmeans": None}.get(name, 5)  # it trained nothing
+    assert config.settings.grad_from_block is None  # an EfficientNet has no blocks
+    facts = DataFacts(images=2000, known=5, labelled=500, labelled_classes=5, classes=10)
+    assert replace(decide(config.settings, facts), projector_width=None) == config.settings  # nothing else was open
     assert config.sections["data"]["folder"] == "demo/wardrobe"
     assert list(config.sections) == ["data", "backbone", "versions"]
 

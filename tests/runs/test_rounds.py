@@ -170,6 +170,12 @@ def test_a_run_that_is_none(first, tmp_path):
         discover(first[1], Settings(**FAST), after=tmp_path, report=False)
 
 
+def test_no_classes_are_too_few(first, tmp_path):
+    """0 is a number like any other, not a wish to count."""
+    with pytest.raises(UserError, match="--classes 0 is too few"):
+        another(first, tmp_path, classes=0)
+
+
 def test_a_table_with_other_labels(tmp_path):
     images, _ = write_folder(tmp_path, each=2)
     (images / "a heron").mkdir()

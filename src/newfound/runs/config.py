@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from newfound.errors import UserError
 from newfound.methods import METHODS, load, method_of
-from newfound.settings import MethodSettings, Settings
+from newfound.settings import OF_TRAINING, MethodSettings, Settings, is_vit
 from newfound.settings.toml import as_table, from_table, read_tables, to_toml
 
 RENAMED = {"kmeans": {"student_temperature": "temperature"}, "gcd": {"student_temperature": "temperature"}}
@@ -41,9 +41,23 @@ def read_config(path: Path) -> Config:
         raise UserError(f"{path} has the method {name!r}, which this version does not know. Update newfound.")
     method = load(name)
     earlier_version = "method" not in content
-    own = _own_of_earlier(method.NAME, method.Settings, table) if earlier_version else content.pop("method")
+    if earlier_version:
+        own = _own_of_earlier(method.NAME, method.Settings, table)
+        table = _without_idle(table, trains=method.NEEDS.training)
+    else:
+        own = content.pop("method")
     settings = from_table(Settings, {**table, "method": method.NAME}, path)
     return Config(replace(settings, method=from_table(method.Settings, own, path)), content, earlier_version)
+
+
+def _without_idle(table: dict[str, Any], *, trains: bool) -> dict[str, Any]:
+    """Shared settings that played a part: earlier versions wrote the others as well."""
+    idle: tuple[str, ...] = () if trains else OF_TRAINING
+    if not is_vit(str(table.get("backbone", Settings.backbone))):
+        idle += ("grad_from_block",)
+    if table.get("views") == "fresh":
+        idle += ("bank_views",)
+    return {name: value for name, value in table.items() if name not in idle}
 
 
 def _own_of_earlier(name: str, cls: type[Any], table: dict[str, Any]) -> dict[str, Any]:

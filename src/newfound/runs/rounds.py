@@ -89,7 +89,7 @@ def next_round(
     classes = max(len(earlier.live_names() | set(table.seen_classes()[1])), table.n_known)
     screen.say(f"after {run}: {table.n_labelled:,} labelled in {table.n_known} classes, {classes} classes in all")
     history = {"renamed": renamed, "cleared": sorted(cleared)}
-    return table, replace(settings, classes=settings.classes or classes), history
+    return table, replace(settings, classes=classes if settings.classes is None else settings.classes), history
 
 
 def _renamed(earlier: Reviewed, before: dict[str, str]) -> dict[str, str]:
