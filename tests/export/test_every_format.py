@@ -1,4 +1,4 @@
-"""What all exports have in common: what a person can mend is named, and nothing is overwritten."""
+"""What all exports have in common: what a person can fix is named, and nothing is overwritten."""
 
 import os
 import sys

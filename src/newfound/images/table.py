@@ -45,11 +45,6 @@ class ImageTable:
         """How many images have a label."""
         return int((self.labels != UNLABELLED).sum())
 
-    @property
-    def labelled_per_class(self) -> float:
-        """How many labelled images a class has on average, of those that have any; 0 where nothing is labelled."""
-        return self.n_labelled / max(1, len(self.seen_classes()[1]))
-
     def path(self, index: int) -> Path:
         """Where image number `index` lies."""
         return self.root / self.files[index]

@@ -105,16 +105,11 @@ class GCD(Learner):
 
     def after_epoch(self, epoch: int, features: Tensor) -> Mapping[str, Tensor]:
         if epoch == self.task.training.epochs - 1:
-            return {"centres": best_centres(self.task, features, self.starts)}
+            return {"centres": _centres(self.task, features, starts=self.starts)}
         return {"centres": followed_centres(self.task, features, self.memory)}
 
     def predictor(self) -> Predictor:
         return Predictor(self.tail, NearestCentre(self.memory["centres"]), self.s.temperature)
-
-
-def best_centres(task: Task, features: Tensor, starts: int) -> Tensor:
-    """The best of some fresh starts, K×d."""
-    return _centres(task, features, starts=starts)
 
 
 def followed_centres(task: Task, features: Tensor, memory: Memory) -> Tensor:
