@@ -103,7 +103,7 @@ def _train_when_asked() -> None:
 
     import numpy as np
 
-    from benchmarks.learning import decided, task_of
+    from benchmarks.tasks import decided, task_of
     from newfound.backbones.adapter import AdapterTail
     from newfound.methods.simgcd import fit
     from newfound.runs.journal import MemoryJournal

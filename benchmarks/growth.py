@@ -22,7 +22,7 @@ from rich.console import Console
 from torch import nn
 
 from benchmarks.__main__ import hardware
-from benchmarks.learning import Learning, decided, task_of
+from benchmarks.tasks import Learning, decided, task_of
 from newfound.anchors import calibrate, select_anchors
 from newfound.backbones import Backbone
 from newfound.backbones.adapter import AdapterTail

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.learning import Learning, decided, task_of
 from benchmarks.peers import UsualModel, sam_step, simgcd_step
+from benchmarks.tasks import Learning, decided, task_of
 from benchmarks.timing import Row, Side, alternated
 from newfound.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer

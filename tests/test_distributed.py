@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from helping.patience import PATIENCE
 from helping.pictures import write_class_folders
 from newfound import Settings
-from newfound.app.demo import unpack_wardrobe
+from newfound.app.wardrobe import unpack_wardrobe
 from newfound.discovery import discover
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]

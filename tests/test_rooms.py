@@ -9,7 +9,7 @@ import newfound
 SOURCE = Path(newfound.__file__).parent
 ROOMS = """
     errors text random_streams screen atomic distributed threads thread_waiting
-    losses evaluate anchors sharpness hessian semi_kmeans kmeans neighbours ward class_count
+    losses evaluate anchors sharpness hessian semi_kmeans kmeans neighbours ward mean_shift class_count
     settings
     images
     backbones
@@ -34,7 +34,6 @@ LONG = {  # one algorithm each, which would not read better in pieces
     "research/studies.py": "the tables and figures of the paper, as data",
     "semi_kmeans.py": "semi-supervised k-means",
     "training/loop.py": "the training loop, from top to bottom",
-    "methods/cms.py": "a method is one file: losses, clustering, learner",
 }
 
 

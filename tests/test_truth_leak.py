@@ -9,10 +9,10 @@ import pytest
 from helping.pictures import COLOURS, write_class_folders, write_folder
 from newfound.discovery import discover
 from newfound.report.page import read_page
-from newfound.research import protocol as bench_module
+from newfound.research import run_bench as bench_module
 from newfound.research.datasets import load_benchmark
-from newfound.research.datasets.table import table_of
-from newfound.research.protocol import bench
+from newfound.research.datasets.image_table import table_of
+from newfound.research.run_bench import bench
 from newfound.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")

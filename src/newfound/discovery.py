@@ -15,9 +15,9 @@ from newfound.images import ImageTable
 from newfound.methods import method_of
 from newfound.report import write_report
 from newfound.runs.assignment import assign, check_names, write_assignment
-from newfound.runs.beginning import begin, first_training, known_classes, write_skipped
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.folder import RunFolder
+from newfound.runs.inputs import first_training, gather, known_classes, write_skipped
 from newfound.runs.labelling import Labelled, predict
 from newfound.runs.model import write_model
 from newfound.runs.provenance import provenance
@@ -27,7 +27,7 @@ from newfound.runs.rounds import Origin
 from newfound.runs.scoring import Truth, oracle_mark, write_score
 from newfound.screen import Screen
 from newfound.settings import DataFacts, Settings
-from newfound.training.opened import OpenedImages
+from newfound.training.opened_images import OpenedImages
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def discover(
     check_repeats(settings, repeat)
     places = {"labels": labels, "after": after, "truth": truth, "out": out}
     paths = {name: None if place is None else Path(place) for name, place in places.items()}
-    start = from_first(lambda: begin(Path(folder), settings, resume=resume, screen=screen, **paths))
+    start = from_first(lambda: gather(Path(folder), settings, resume=resume, screen=screen, **paths))
 
     def run_once(settings: Settings, run: RunFolder) -> Discovery:
         return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=screen)

@@ -117,3 +117,14 @@ def _checked(
 
 def _share(correct: NDArray[np.generic]) -> float:
     return float(correct.mean()) if len(correct) else float("nan")
+
+
+def claimed_clusters(
+    clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int
+) -> tuple[dict[int, int], list[int]]:
+    """Match known classes to clusters, so that most labelled images agree: class to cluster; the others, in order."""
+    counts = np.zeros((int(clusters.max()) + 1, n_known), dtype=np.int64)
+    labelled = labels >= 0
+    np.add.at(counts, (clusters[labelled], labels[labelled]), 1)
+    claimed, classes = (found.tolist() for found in linear_sum_assignment(counts, maximize=True))
+    return dict(sorted(zip(classes, claimed, strict=True))), sorted(set(clusters.tolist()) - set(claimed))

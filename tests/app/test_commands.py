@@ -138,7 +138,7 @@ def runs(newfound, monkeypatch):
         came_to.append(seeds)
         raise UserError("the work")
 
-    monkeypatch.setattr("newfound.research.protocol.bench", work)
+    monkeypatch.setattr("newfound.research.run_bench.bench", work)
     monkeypatch.setattr("newfound.research.run_study.study", work)
     return lambda name, *words: (newfound(*SEVERAL_RUNS[name], "--root", "colours", *words), came_to)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from helping.exporting import HOSTILE, TWIN, Heard, digests, rows
 from newfound.errors import UserError
 from newfound.export import export_folders, folders
-from newfound.export.decided import NOT_A_CLASS_NAME, distinct
 from newfound.export.folders import alike, safe_names
+from newfound.export.reviewed_run import NOT_A_CLASS_NAME, distinct
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import read_results
 

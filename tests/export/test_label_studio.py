@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from helping.exporting import HOSTILE, ODD, Heard
 from newfound.export import export_label_studio
-from newfound.export.decided import NOT_A_CLASS_NAME
+from newfound.export.reviewed_run import NOT_A_CLASS_NAME
 
 
 def test_label_studio_tasks_and_configuration_agree(reviewed, run, tmp_path):

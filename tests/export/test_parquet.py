@@ -10,7 +10,7 @@ import pytest
 from helping.exporting import HOSTILE, rows
 from newfound.errors import UserError
 from newfound.export import export_parquet
-from newfound.export.decided import NOT_A_CLASS_NAME, plain
+from newfound.export.reviewed_run import NOT_A_CLASS_NAME, plain
 from newfound.runs.results import read_results
 
 

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import os
 
-from newfound.export.decided import NOT_A_CLASS_NAME
+from newfound.export.reviewed_run import NOT_A_CLASS_NAME
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import read_results
 from newfound.screen import Screen

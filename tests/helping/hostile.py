@@ -24,7 +24,7 @@ from newfound.app.main import main
 from newfound.backbones import load_backbone
 from newfound.runs import model
 from newfound.settings import DEFAULTS
-from newfound.training import opened
+from newfound.training import opened_images
 
 Writer = Callable[[Path], object]
 FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "12", "--no-report"]
@@ -76,7 +76,7 @@ def newfound(capfd, monkeypatch):
 
 def make_quick(monkeypatch) -> None:
     """A backbone and a projector that take no time."""
-    monkeypatch.setattr(opened, "load_backbone", quick_backbone)
+    monkeypatch.setattr(opened_images, "load_backbone", quick_backbone)
     monkeypatch.setattr(model, "load_backbone", quick_backbone)
     monkeypatch.setitem(DEFAULTS, "projector_width", SMALL_WIDTH)
 

@@ -21,7 +21,8 @@ from newfound.runs.journal import MemoryJournal, RunJournal
 from newfound.runs.scoring import Truth
 from newfound.screen import Screen
 from newfound.training.learner import Prediction
-from newfound.training.loop import half_labelled, train
+from newfound.training.loop import train
+from newfound.training.samplers import half_labelled
 
 SECTIONS = {"data": {"fingerprint": "d"}, "backbone": {"fingerprint": "b"}}
 FINGERPRINTS = {"data": "d", "backbone": "b"}

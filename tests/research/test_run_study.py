@@ -16,16 +16,16 @@ from newfound.class_count import count_classes
 from newfound.errors import UserError
 from newfound.hessian import Spectrum
 from newfound.methods import decide, sdas, with_own
-from newfound.research import runner as runner_module
+from newfound.research import study_runs as runner_module
 from newfound.research.datasets import DATASETS, load_benchmark
-from newfound.research.datasets.table import table_of
+from newfound.research.datasets.image_table import table_of
 from newfound.research.figures import FIGURES
 from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
 from newfound.research.run_study import study
-from newfound.research.runner import facts_of, first_training, folder_name, settings_of
-from newfound.research.stored import read_class_count, read_metrics, read_spectrum
+from newfound.research.stored_json import read_class_count, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
+from newfound.research.study_runs import facts_of, first_training, folder_name, settings_of
 from newfound.research.study_table import Result, study_markdown
 from newfound.runs.folder import RunFolder
 from newfound.settings import Settings

@@ -10,7 +10,7 @@ from helping.deciding import NEW1, NEW2, decide
 from newfound.errors import UserError
 from newfound.runs import decisions as module
 from newfound.runs.decisions import DecisionLog, Outdated, reviewed_of
-from newfound.runs.reviewed import NOT_A_CLASS, Refused, Reviewed
+from newfound.runs.review_state import NOT_A_CLASS, Refused, Reviewed
 
 
 def test_undo_and_redo(log):

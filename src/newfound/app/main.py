@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from newfound.app.command import Command
 from newfound.app.commands import COMMANDS
-from newfound.app.commands.command import Command
 from newfound.errors import LostProcess, UserError
 from newfound.screen import Screen, shown
 

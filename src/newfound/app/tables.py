@@ -75,8 +75,8 @@ def show_count(count: ClassCount, screen: Screen) -> None:
 
 def show_report(report: dict[str, Any], screen: Screen) -> None:
     """Mean and sample standard deviation over seeds."""
-    from newfound.research.protocol import PROTOCOLS, number_text
-    from newfound.research.seeds import over_seeds
+    from newfound.research.run_bench import PROTOCOLS, number_text
+    from newfound.research.seed_statistics import over_seeds
 
     oracle = "; ORACLE, the truth was used in training" if "oracle" in report else ""
     grid = Table(title=f"{report['dataset']}, {over_seeds(report['seeds'])}{oracle}", title_justify="left")

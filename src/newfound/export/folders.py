@@ -15,7 +15,8 @@ from pathlib import Path
 
 from newfound.atomic import write_csv
 from newfound.errors import UserError
-from newfound.export.decided import (
+from newfound.export.outputs import cannot_write
+from newfound.export.reviewed_run import (
     NOT_A_CLASS_NAME,
     classes_with_images,
     distinct,
@@ -25,9 +26,8 @@ from newfound.export.decided import (
     plain,
     read_decided,
 )
-from newfound.export.outputs import cannot_write
 from newfound.images.scan import Skipped, why_not
-from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
+from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, megabytes
 
 LONGEST = 120  # bytes of a folder's name: systems take 255, but some only 260 for a whole path

@@ -10,7 +10,8 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from newfound.errors import UserError
-from newfound.export.decided import (
+from newfound.export.outputs import check_free, new_file
+from newfound.export.reviewed_run import (
     NOT_A_CLASS_NAME,
     VERDICTS,
     given_name,
@@ -19,8 +20,7 @@ from newfound.export.decided import (
     plain,
     read_decided,
 )
-from newfound.export.outputs import check_free, new_file
-from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
+from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, shown
 
 CONFIG = """<View>

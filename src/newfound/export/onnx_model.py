@@ -26,13 +26,14 @@ from torch import Tensor, nn
 from newfound.backbones import Backbone
 from newfound.backbones.vit import ViTTrunk
 from newfound.errors import UserError
-from newfound.export.decided import distinct, plain
 from newfound.export.outputs import check_free, need, new_file
+from newfound.export.reviewed_run import distinct, plain
 from newfound.images.decode import Unreadable, open_image
 from newfound.images.views import RECIPE, resized_side, views_of
 from newfound.runs.assignment import NONE_OF_THESE
-from newfound.runs.labelling import REFUSED, decided_names
+from newfound.runs.labelling import decided_names
 from newfound.runs.model import Model, load_model
+from newfound.runs.none_of_these import REFUSED
 from newfound.runs.results import read_results
 from newfound.screen import Screen, megabytes
 from newfound.sources.bank import run_trunk

@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from newfound.export.decided import VERDICTS, given_name, plain, read_decided
 from newfound.export.outputs import check_free, need, new_file
-from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
+from newfound.export.reviewed_run import VERDICTS, given_name, plain, read_decided
+from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen
 
 ROWS = 4096  # written at a time: 20 MB of embeddings

@@ -13,24 +13,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.errors import SettingError, require
 from newfound.losses import sup_con
+from newfound.mean_shift import Cut, cluster, mean_shift
 from newfound.methods import Needs
 from newfound.methods.gcd import check_new_classes, followed_centres
-from newfound.neighbours import nearest_neighbours
 from newfound.random_streams import MEMORY_VIEWS
 from newfound.settings import DataFacts, Training, filled
 from newfound.training.heads import NearestCentre, WideHead
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
 from newfound.training.schedules import learning_rate
-from newfound.training.start import claimed_clusters
 from newfound.training.task import Task, batches_of
-from newfound.ward import MOST_ROWS, ward_cut
+from newfound.ward import MOST_ROWS
 
 NAME = "cms"
 ABOUT = "contrast after a step of mean shift, then a Ward clustering of the shifted embeddings; one training."
@@ -47,7 +45,6 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
 }
 NEEDS = Needs()
 
-MOST_SHIFTS, PATIENCE = 19, 2
 CLASS_TEMPERATURE = 0.1  # how sharply distances from the centres become probabilities; ours, as the paper has none
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
@@ -211,20 +208,6 @@ def cms_losses(
     return parts
 
 
-def mean_shift(embeddings: Tensor, memory: Tensor, k: int, alpha: float) -> Tensor:
-    """Each embedding moved by ``alpha`` towards the mean of its ``k`` nearest rows of the memory, of length 1 again.
-
-    The nearest of k+1 is left out: mostly another view of the same image. As released, the length is a constant for the
-    gradient, and none flows into the memory. Where the memory has one row only, nothing moves.
-
-    >>> memory = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> mean_shift(torch.tensor([[1.0, 0.0]]), memory, k=1, alpha=0.5).mul(10).round().tolist()
-    [[7.0, 7.0]]
-    """
-    nearest = nearest_neighbours(memory, embeddings, k + 1)[1]  # 2B×(k+1)
-    return _moved(embeddings, memory, nearest[:, 1:], alpha)
-
-
 def decoupled_contrast(embeddings: Tensor, temperature: float) -> Tensor:
     """Each view against all views of other images; the positive, its image's other view, is not among them.
 
@@ -237,67 +220,3 @@ def decoupled_contrast(embeddings: Tensor, temperature: float) -> Tensor:
     image = torch.arange(images, device=embeddings.device).repeat(2)  # 2B
     others = similarity.masked_fill(image[:, None] == image[None, :], -math.inf).logsumexp(dim=1)
     return (others - similarity.diagonal(images).repeat(2)).mean()  # the similarity of i and its other view, twice
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The clusters that serve the labelled images best, over all numbers of shifts that were tried."""
-
-    classes: NDArray[np.int64]  # N: known classes first, then new ones by their lowest member
-    rows: Tensor  # N×d: the shifted embeddings that were cut
-    shifts: int  # how many it took
-    accuracies: list[float]  # after 0, 1, ... shifts: share of the labelled images whose cluster is their class's
-
-
-def cluster(rows: Tensor, labels: NDArray[np.int64], n_classes: int, *, k: int = 8, alpha: float = 0.5) -> Cut:
-    """Shift all embeddings (N×d, of length 1) and cut, until the labelled images have been no better off twice.
-
-    ``labels`` has -1 for unlabelled. Of equally good cuts the one with more shifts is kept; without labels, the third.
-
-    >>> rows = F.normalize(torch.tensor([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]]), dim=1)
-    >>> cut = cluster(rows, np.array([-1, -1, 0, -1]), 2, k=1)
-    >>> cut.classes.tolist(), cut.shifts, cut.accuracies
-    ([1, 1, 0, 0], 2, [1.0, 1.0, 1.0])
-    """
-    accuracies: list[float] = []
-    best, waited = -1.0, 0
-    while waited < PATIENCE and len(accuracies) <= MOST_SHIFTS:
-        rows = shifted(rows, k, alpha) if accuracies else rows
-        classes = _named(ward_cut(rows.cpu().numpy(), n_classes), labels)
-        agree = classes[labels >= 0] == labels[labels >= 0]
-        accuracies.append(float(agree.mean()) if len(agree) else 0.0)
-        waited = 0 if accuracies[-1] > best else waited + 1
-        if accuracies[-1] >= best:
-            best, kept = accuracies[-1], (classes, rows, len(accuracies) - 1)
-    return Cut(*kept, accuracies)
-
-
-@torch.no_grad()
-def shifted(rows: Tensor, k: int, alpha: float) -> Tensor:
-    """One step of mean shift of all rows at once, each towards its ``k`` nearest others (N×d, of length 1).
-
-    >>> shifted(torch.eye(2), k=8, alpha=1.0).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
-    everyone = torch.arange(len(rows), device=rows.device)
-    return _moved(rows, rows, nearest_neighbours(rows, rows, k, exclude=everyone)[1], alpha)
-
-
-def _named(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Classes for clusters: those that a known class claims get its number, the others the next ones in their order."""
-    n_known = int(labels.max(initial=-1)) + 1
-    claimed, others = claimed_clusters(clusters, labels, n_known)
-    classes = np.empty(int(clusters.max()) + 1, dtype=np.int64)
-    for k, c in [*claimed.items(), *enumerate(others, start=n_known)]:
-        classes[c] = k
-    return classes[clusters]
-
-
-def _moved(embeddings: Tensor, memory: Tensor, neighbours: Tensor, alpha: float) -> Tensor:
-    """Towards the mean of the given rows of the memory, then to length 1, which is a constant for the gradient."""
-    if not neighbours.shape[1]:
-        return embeddings
-    mean: Tensor = F.embedding_bag(neighbours, memory.detach(), mode="mean")  # 2B×d, and never 2B×k×d
-    moved = (1 - alpha) * embeddings + alpha * mean
-    length: Tensor = torch.linalg.vector_norm(moved.detach(), dim=1, keepdim=True)
-    return moved / length.clamp_min(1e-12)

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from newfound.errors import require
+from newfound.evaluate import claimed_clusters
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training
 from newfound.training.heads import NearestCentre
 from newfound.training.learner import Learner, Predictor
 from newfound.training.loop import Trained, all_features, classified
-from newfound.training.start import claimed_clusters
 from newfound.training.task import Task
 
 NAME = "kmeans"

@@ -13,7 +13,7 @@ import numpy as np
 from newfound.errors import UserError
 from newfound.methods import own_settings
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
-from newfound.report.neighbours import Floats
+from newfound.report.similar_images import Floats
 from newfound.runs.decisions import initial_state
 from newfound.runs.results import Results, read_json
 from newfound.settings import method_name

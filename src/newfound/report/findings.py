@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from newfound.report.neighbours import CELLS, Floats, Ints, blocks, nearest, unit_rows
+from newfound.report.similar_images import CELLS, Floats, Ints, blocks, nearest, unit_rows
 
 SURE, CLEARLY = 0.3, 3.0  # confidence, and how many times that of the runner-up, to stand against a label
 CONFUSED = 0.05  # share of a label's images that go the same way, from which it is the model that confuses the two

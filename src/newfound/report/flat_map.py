@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from newfound.report.neighbours import Floats, Ints, nearest_among, unit_rows
+from newfound.report.similar_images import Floats, Ints, nearest_among, unit_rows
 from newfound.runs.folder import RunFolder
 
 DIRECTIONS = 50  # principal ones that t-SNE starts from

@@ -19,19 +19,19 @@ from newfound.errors import SettingError, UserError
 from newfound.images import ImageTable
 from newfound.methods import is_oracle
 from newfound.research.datasets import Benchmark
-from newfound.research.datasets.table import truth_of
+from newfound.research.datasets.image_table import truth_of
 from newfound.research.figures import FIGURES, Figure
-from newfound.research.figures.ground import Ground
 from newfound.research.figures.rows import draw_rows
-from newfound.research.protocol import prepare
-from newfound.research.runner import Runner, settings_of
-from newfound.research.stored import read_class_count
+from newfound.research.figures.trained_model import FigureInputs
+from newfound.research.run_bench import prepare
+from newfound.research.stored_json import read_class_count
 from newfound.research.studies import STUDIES, Study
+from newfound.research.study_runs import Runner, settings_of
 from newfound.research.study_table import GROUPS, Result, accuracies, as_csv, study_markdown
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
 from newfound.settings import Settings
-from newfound.training.opened import OpenedImages
+from newfound.training.opened_images import OpenedImages
 
 
 def study(
@@ -73,8 +73,8 @@ def study(
         note = "" if counted is None else _counted_beside_truth(counted, benchmark)
         return from_first(lambda: _write_table(chosen, dataset, results, out / name, note))
     runs = {row.name: runner.place(settings) for row, settings in plan}
-    ground = Ground(benchmark, table, screen)
-    return from_first(lambda: _write_figure(chosen, dataset, ground, runs, out / name, seeds[0]))
+    inputs = FigureInputs(benchmark, table, screen)
+    return from_first(lambda: _write_figure(chosen, dataset, inputs, runs, out / name, seeds[0]))
 
 
 def _counted_beside_truth(counted: Mapping[str, Any], benchmark: Benchmark) -> str:
@@ -92,10 +92,10 @@ def _write_table(chosen: Study, dataset: str, results: Sequence[Result], path: P
 
 
 def _write_figure(
-    chosen: Figure, dataset: str, ground: Ground, runs: Mapping[str, RunFolder], path: Path, seed: int
+    chosen: Figure, dataset: str, inputs: FigureInputs, runs: Mapping[str, RunFolder], path: Path, seed: int
 ) -> str:
     text = f"## {chosen.title}: {dataset}\n\nSeed {seed}.\n\n"
-    text += chosen.draw(ground, runs, path)
+    text += chosen.draw(inputs, runs, path)
     _write(path.with_suffix(".md"), text)
     return text
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from newfound.research.markdown import table
-from newfound.research.seeds import deviation, mean_text, over_seeds
+from newfound.research.seed_statistics import deviation, mean_text, over_seeds
 from newfound.research.studies import Row, Study
 
 GROUPS = ("all", "old", "new")

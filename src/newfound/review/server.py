@@ -25,7 +25,7 @@ from newfound.review.messages import OF_CHANGES, OF_PICTURES, REFUSALS, Answer, 
 from newfound.review.static import script, style
 from newfound.runs.decisions import DecisionLog, Outdated
 from newfound.runs.results import Results
-from newfound.runs.reviewed import Decision, Refused, halves
+from newfound.runs.review_state import Decision, Refused, halves
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig  # older releases have none, and take the argument all the same

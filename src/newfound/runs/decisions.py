@@ -18,7 +18,7 @@ from typing import Any
 from newfound.atomic import load_json, write_atomically
 from newfound.errors import UserError
 from newfound.runs.results import Results, digest_of
-from newfound.runs.reviewed import Decision, Refused, Reviewed
+from newfound.runs.review_state import Decision, Refused, Reviewed
 
 VERSION = 1
 

@@ -20,12 +20,12 @@ from newfound.images.views import resized_side, views_of
 from newfound.runs.assignment import NONE_OF_THESE, two_best, yes_or_no
 from newfound.runs.decisions import VERSION
 from newfound.runs.model import Model, load_model
+from newfound.runs.none_of_these import REFUSED
 from newfound.runs.results import digest_of
 from newfound.screen import Screen
 from newfound.sources.bank import run_trunk
 from newfound.threads import prefetched, single_threaded_pool
 
-REFUSED = 0.01  # share of images like the labelled ones that are called "none of these" by mistake
 BATCH = 128
 HEADER = ("file", "given_label", "class", "is_new", "confidence", "runner_up", "runner_up_confidence", "is_anchor",
           "likeness")  # fmt: skip

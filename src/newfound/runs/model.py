@@ -1,7 +1,6 @@
 """What a run leaves behind to label other images with: model.safetensors and model.json, written and read here.
 
-Beside tail and classifier there are *references*, features of the run's own images. An image whose nearest reference is
-farther away than that of almost any labelled image is unlike all that was seen; docs/predict.md has it with numbers.
+Beside tail and classifier there are references, by which an image that is none of the classes is recognised.
 """
 
 from __future__ import annotations
@@ -20,17 +19,14 @@ from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.weights import fingerprint
 from newfound.errors import UserError
-from newfound.random_streams import MODEL_REFERENCES
 from newfound.runs.assignment import Assignment
 from newfound.runs.folder import RunFolder
+from newfound.runs.none_of_these import likeness, references_of
 from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors
 from newfound.settings import LARGEST_IMAGE, Settings
 from newfound.settings.device import resolve_device
 from newfound.training.heads import CLASSIFIERS, WideHead
 from newfound.training.learner import Prediction, Predictor
-
-REFERENCES = 5000  # at most: 13 MB of EfficientNet's features
-BLOCK = 1024  # images whose distances are held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +43,10 @@ class Model:
 
     @torch.inference_mode()
     def label(self, tokens: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Probabilities B×K and likeness B, of what left the trunk.
-
-        Likeness is the share of labelled images that lie at least as far from all others as this one does.
-        """
+        """Probabilities B×K and likeness B (`none_of_these.likeness`), of what left the trunk."""
         features = self.predictor.features(tokens.to(self.references.device))
         probabilities = self.predictor.probabilities(features)
-        nearest = (F.normalize(features, dim=1) @ self.references.T).amax(dim=1)
-        closer = np.searchsorted(self.usual_distances, (1 - nearest).cpu().numpy(), side="left")
-        return probabilities.double().cpu().numpy(), 1 - closer / len(self.usual_distances)
+        return probabilities.double().cpu().numpy(), likeness(features, self.references, self.usual_distances)
 
 
 def write_model(
@@ -104,27 +95,6 @@ def predictor_tensors(predictor: Predictor) -> dict[str, Tensor]:
         if module is not None
         for name, tensor in module.state_dict().items()
     }
-
-
-def references_of(features: Tensor, labels: NDArray[np.int64], seed: int) -> tuple[Tensor, Tensor]:
-    """Some or all of the features (N×d, length 1), and how far labelled images are from the nearest other one, sorted.
-
-    Where fewer than two images are labelled, all are taken as if they were.
-    """
-    n = len(features)
-    chosen = np.arange(n)
-    if n > REFERENCES:
-        chosen = np.sort(np.random.default_rng([seed, MODEL_REFERENCES]).choice(n, REFERENCES, replace=False))
-    references = features[chosen]
-    judged = np.flatnonzero(labels >= 0)
-    judged = judged if len(judged) > 1 else np.arange(n)
-    distances = []
-    for start in range(0, len(judged), BLOCK):
-        block = judged[start : start + BLOCK]
-        cosines = features[block].float() @ references.float().T
-        cosines[torch.from_numpy(block[:, None] == chosen[None])] = -1.0  # not from itself
-        distances.append(1 - cosines.amax(dim=1))
-    return references, torch.cat(distances).sort().values
 
 
 def load_model(run: Path | str, *, weights: Path | None = None, device: str = "auto") -> Model:

@@ -15,7 +15,7 @@ from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.runs.results import Results
-from newfound.runs.reviewed import Reviewed
+from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen
 from newfound.settings import Settings
 

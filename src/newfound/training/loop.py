@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,17 +22,15 @@ from torch import Tensor
 
 from newfound.distributed import begin_alike, from_first, share, sum_gradients
 from newfound.errors import SettingError
-from newfound.random_streams import SAMPLER
 from newfound.settings import Training
 from newfound.sharpness import SharpnessAware
 from newfound.thread_waiting import take_short_turns
 from newfound.threads import prefetched
 from newfound.training.learner import Batch, Learner, Prediction, Predictor
+from newfound.training.samplers import Draw, Labels, half_labelled
 from newfound.training.task import Checkpoint, Task, evaluated
 
 STAGE_OFFSET = 1_000_000
-Labels = NDArray[np.int64]
-Draw = Callable[[Labels, int, int, int], list[NDArray[np.int64]]]  # labels, batch size, seed, moment: an epoch
 
 
 @dataclass(frozen=True)
@@ -42,23 +40,6 @@ class Trained:
     predictor: Predictor
     prediction: Prediction  # after the last epoch
     labels: Labels  # what the last epoch was trained with
-
-
-def half_labelled(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
-    """One epoch: N+M draws with replacement, half of them labelled on average, the last incomplete batch dropped.
-
-    >>> batches = half_labelled(np.array([0, 1] + [-1] * 98), 20, seed=0, moment=0)
-    >>> len(batches), len(batches[0])
-    (5, 20)
-    """
-    n, labelled = len(labels), labels >= 0
-    n_labelled = int(labelled.sum())
-    weights = np.ones(n)
-    if 0 < n_labelled < n:  # otherwise all are alike
-        weights[~labelled] = n_labelled / (n - n_labelled)
-    drawn = np.random.default_rng([seed, SAMPLER, moment]).choice(n, size=n, p=weights / weights.sum())
-    size = min(batch_size, n)
-    return [drawn[i : i + size] for i in range(0, n - size + 1, size)]
 
 
 def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw = half_labelled) -> Trained:

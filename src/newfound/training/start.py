@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn.preprocessing import normalize
 
+from newfound.evaluate import claimed_clusters
 from newfound.training.heads import CosineClassifier
 
 ROW_LENGTH = 3**-0.5  # what random initialisation gives; only the direction counts, but the length sets the pace
@@ -35,14 +35,3 @@ def start_at_clusters(
     directions = normalize(np.stack(means[: len(classifier.weight)])) * ROW_LENGTH
     with torch.no_grad():
         classifier.weight[: len(directions)] = torch.from_numpy(directions)
-
-
-def claimed_clusters(
-    clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int
-) -> tuple[dict[int, int], list[int]]:
-    """Match known classes to clusters, so that most labelled images agree: class to cluster; the others, in order."""
-    counts = np.zeros((int(clusters.max()) + 1, n_known), dtype=np.int64)
-    labelled = labels >= 0
-    np.add.at(counts, (clusters[labelled], labels[labelled]), 1)
-    claimed, classes = (found.tolist() for found in linear_sum_assignment(counts, maximize=True))
-    return dict(sorted(zip(classes, claimed, strict=True))), sorted(set(clusters.tolist()) - set(claimed))

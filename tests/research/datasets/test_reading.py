@@ -18,9 +18,9 @@ from helping.fake_datasets import cub_rows, empty_zip, python2_pickle, relaxed, 
 from helping.pictures import write_class_folders
 from newfound.errors import UserError
 from newfound.research.datasets import flowers, load_benchmark
+from newfound.research.datasets.image_table import table_of
 from newfound.research.datasets.pickles import read_pickle
 from newfound.research.datasets.sources import FileSource, ZipSource, class_files
-from newfound.research.datasets.table import table_of
 
 
 def png(shade: int) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from newfound.app.command import Command
 from newfound.app.commands.bench import Bench
-from newfound.app.commands.command import Command
 from newfound.app.commands.count import Count
 from newfound.app.commands.demo import Demo
 from newfound.app.commands.discover import Discover

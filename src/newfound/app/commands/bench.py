@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from newfound.app.commands.with_settings import WithSettings
+from newfound.app.command_with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER_OF_SEEDS, SEEDS, paragraphs, seeds_of
 from newfound.app.tables import show_report
 from newfound.screen import Screen
@@ -44,7 +44,7 @@ class Bench(WithSettings):
     """Where the runs and the report go. Default: newfound-bench-DATASET, in the current folder."""
 
     def run(self, screen: Screen) -> None:
-        from newfound.research.protocol import bench
+        from newfound.research.run_bench import bench
 
         seeds = seeds_of(self.repeat, self.seeds, self.settings.seed)
         out = self.out or Path(f"newfound-bench-{self.dataset}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import FILE, FOLDER, NAME, NUMBER, paragraphs
 from newfound.app.tables import show_count
 from newfound.screen import Screen
@@ -42,9 +42,9 @@ class Count(Command):
 
     def run(self, screen: Screen) -> None:
         from newfound import fitting
-        from newfound.runs.beginning import read_table
+        from newfound.runs.inputs import read_table
         from newfound.sources.bank import default_bank_folder
-        from newfound.training.opened import OpenedImages
+        from newfound.training.opened_images import OpenedImages
 
         settings = Settings(
             backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,

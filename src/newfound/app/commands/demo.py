@@ -9,10 +9,10 @@ from typing import Annotated
 
 import tyro
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.commands.discover import Discover
-from newfound.app.demo import CLASSES, unpack_wardrobe
 from newfound.app.options import FOLDER, NUMBER, paragraphs
+from newfound.app.wardrobe import CLASSES, unpack_wardrobe
 from newfound.screen import Screen
 from newfound.settings import Settings
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from newfound.app.commands.with_settings import WithSettings
+from newfound.app.command_with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER, paragraphs
 from newfound.app.tables import show_classes, show_score
 from newfound.screen import Screen

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import FILE, FOLDER, RunPath, paragraphs
 from newfound.errors import UserError
 from newfound.screen import Screen

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import paragraphs
 from newfound.methods import METHODS, Method, Needs, load
 from newfound.screen import Screen

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import FILE, NAME, NUMBER, RunPath, paragraphs
 from newfound.app.tables import show_labelled
 from newfound.errors import UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import RunPath, paragraphs
 from newfound.screen import Screen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import NUMBER, RunPath, paragraphs
 from newfound.screen import Screen
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from newfound.app.command_with_settings import WithSettings
 from newfound.app.commands.bench import Dataset
-from newfound.app.commands.with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER_OF_SEEDS, SEEDS, paragraphs, seeds_of
 from newfound.screen import Screen
 

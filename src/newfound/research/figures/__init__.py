@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from newfound.research.figures.ground import Ground
 from newfound.research.figures.hessian import draw_hessian
 from newfound.research.figures.time import draw_time
+from newfound.research.figures.trained_model import FigureInputs
 from newfound.research.figures.tsne import draw_tsne
 from newfound.research.studies import DAS, LSP, OURS, SIMGCD, Row
 from newfound.runs.folder import RunFolder
@@ -18,7 +18,7 @@ from newfound.runs.folder import RunFolder
 class Figure:
     title: str
     rows: tuple[Row, ...]
-    draw: Callable[[Ground, Mapping[str, RunFolder], Path], str]  # runs by row, a path without ending: Markdown
+    draw: Callable[[FigureInputs, Mapping[str, RunFolder], Path], str]  # runs by row, a path without ending: Markdown
 
 
 FIGURES: dict[str, Figure] = {

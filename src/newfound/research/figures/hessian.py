@@ -14,12 +14,12 @@ from torch import Tensor
 from newfound.hessian import Spectrum, hessian_spectrum, smoothed_density
 from newfound.methods.simgcd import SimGCD
 from newfound.research.figures.canvas import new_canvas, save
-from newfound.research.figures.ground import Ground, last_model
+from newfound.research.figures.trained_model import FigureInputs, last_model
 from newfound.research.markdown import table
-from newfound.research.stored import read_spectrum
+from newfound.research.stored_json import read_spectrum
 from newfound.runs.folder import RunFolder
 from newfound.training.learner import Batch
-from newfound.training.loop import half_labelled
+from newfound.training.samplers import half_labelled
 from newfound.training.start import ROW_LENGTH
 from newfound.training.task import Task
 
@@ -29,9 +29,9 @@ HESSIAN_MOMENT = 9_000_000  # of the random draws: none that training has used
 PAPER_HESSIAN = {"SimGCD + DAS": (0.27, 301.79), "SimGCD + DAS + LSP (ours)": (0.16, 177.39)}  # largest, trace
 
 
-def draw_hessian(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
+def draw_hessian(inputs: FigureInputs, runs: Mapping[str, RunFolder], path: Path) -> str:
     """The density of the Hessian's eigenvalues where each run ended; each spectrum is kept in its run folder."""
-    spectra = {name: _spectrum(ground, name, run) for name, run in runs.items()}
+    spectra = {name: _spectrum(inputs, name, run) for name, run in runs.items()}
     header = ["", "largest eigenvalue", "smallest", "trace ± standard error", "paper: largest", "trace"]
     rows = [
         [name, f"{s.largest:.3g}", f"{s.smallest:.3g}", f"{s.trace:.4g} ± {s.trace_error:.2g}",
@@ -54,15 +54,15 @@ def draw_hessian(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> s
     return table(header, rows)
 
 
-def _spectrum(ground: Ground, name: str, run: RunFolder) -> Spectrum:
+def _spectrum(inputs: FigureInputs, name: str, run: RunFolder) -> Spectrum:
     if (stored := read_spectrum(run.path / "hessian.json")) is not None:
         return stored
-    model, batches = _where_it_ended(ground, run)
+    model, batches = _where_it_ended(inputs, run)
 
     def loss(batch: Batch) -> Tensor:
         return model.losses(batch).parts["total"]
 
-    with ground.screen.track(f"Hessian, {name}", 1) as progress:
+    with inputs.screen.track(f"Hessian, {name}", 1) as progress:
         found = hessian_spectrum(
             [partial(loss, batch) for batch in batches],
             list(model.parameters()),
@@ -73,12 +73,12 @@ def _spectrum(ground: Ground, name: str, run: RunFolder) -> Spectrum:
     return found
 
 
-def _where_it_ended(ground: Ground, run: RunFolder) -> tuple[SimGCD, list[Batch]]:
+def _where_it_ended(inputs: FigureInputs, run: RunFolder) -> tuple[SimGCD, list[Batch]]:
     """The trained model and a few batches, the same for every run: given labels only, as anchors differ.
 
     Only directions of the classifier's rows matter, but their lengths scale the curvature: all are brought to one.
     """
-    model, task, _ = last_model(ground, run)
+    model, task, _ = last_model(inputs, run)
     with torch.no_grad():
         model.classifier.weight.copy_(torch.nn.functional.normalize(model.classifier.weight, dim=1) * ROW_LENGTH)
     t = task.training

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from newfound.research.figures.canvas import new_canvas, save
-from newfound.research.seeds import deviation
+from newfound.research.seed_statistics import deviation
 
 COLOURS = {"all": "#000000", "old": "#0072B2", "new": "#D55E00"}  # distinct to colour-blind eyes, and in print
 LINES = {"all": "o-", "old": "s--", "new": "^:"}

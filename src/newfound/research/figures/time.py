@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from newfound.research.figures.canvas import new_canvas, save
-from newfound.research.figures.ground import Ground, last_model
+from newfound.research.figures.trained_model import FigureInputs, last_model
 from newfound.research.markdown import table
-from newfound.research.stored import read_metrics
+from newfound.research.stored_json import read_metrics
 from newfound.runs.folder import RunFolder
 from newfound.settings.device import resolve_device
 from newfound.sources.fresh_views import FreshViews
@@ -27,10 +27,10 @@ PAPER_HOURS = {  # of training
 }
 
 
-def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
+def draw_time(inputs: FigureInputs, runs: Mapping[str, RunFolder], path: Path) -> str:
     """Seconds of training, both trainings counted, and of labelling images; the paper's hours beside them."""
     training = {name: run.journal.training_seconds() for name, run in runs.items()}
-    labelling = {name: _labelling_seconds(ground, run) for name, run in runs.items()}
+    labelling = {name: _labelling_seconds(inputs, run) for name, run in runs.items()}
     accuracy = {name: 100 * read_metrics(run.path)["all"] for name, run in runs.items()}
     first = next(iter(training.values()))
     columns = ["", "All", "training, s", "ratio", "inference, s per 1,000 images"]
@@ -47,12 +47,12 @@ def draw_time(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
     return f"{table(columns, rows)}\n{note}\n"
 
 
-def _labelling_seconds(ground: Ground, run: RunFolder) -> float:
+def _labelling_seconds(inputs: FigureInputs, run: RunFolder) -> float:
     """From files to classes, per 1,000 images."""
-    model, _, opened = last_model(ground, run)
+    model, _, opened = last_model(inputs, run)
     device = resolve_device(run.settings().device)
     predictor = model.to(device).eval().predictor()
-    images, views = np.arange(len(ground.table))[:LABELLED_FOR_TIME], FreshViews(ground.table, opened.backbone)
+    images, views = np.arange(len(inputs.table))[:LABELLED_FOR_TIME], FreshViews(inputs.table, opened.backbone)
 
     @torch.inference_mode()
     def label(batch: NDArray[np.int64]) -> None:

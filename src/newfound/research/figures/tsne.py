@@ -12,15 +12,15 @@ from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
 from newfound.research.figures.canvas import COLOURS, MARKERS, new_canvas, save
-from newfound.research.figures.ground import Ground
+from newfound.research.figures.trained_model import FigureInputs
 from newfound.research.markdown import table
 from newfound.runs.folder import RunFolder
 from newfound.runs.results import read_results
 
 
-def draw_tsne(ground: Ground, runs: Mapping[str, RunFolder], path: Path) -> str:
+def draw_tsne(inputs: FigureInputs, runs: Mapping[str, RunFolder], path: Path) -> str:
     """The features of each run in two dimensions, coloured by true class: new classes, then the whole set."""
-    benchmark = ground.benchmark
+    benchmark = inputs.benchmark
     targets, n_known = benchmark.targets(), len(benchmark.known)
     unlabelled = benchmark.labels() < 0
     embeddings = {name: read_results(run.path).embeddings for name, run in runs.items()}

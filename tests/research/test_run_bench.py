@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from helping.pictures import write_class_folders
 from newfound.errors import UserError
 from newfound.research.datasets import load_benchmark
-from newfound.research.datasets.table import table_of, truth_of
+from newfound.research.datasets.image_table import table_of, truth_of
 from newfound.research.markdown import table
-from newfound.research.protocol import bench, markdown, summary
+from newfound.research.run_bench import bench, markdown, summary
 from newfound.research.run_study import study
-from newfound.research.seeds import deviation
+from newfound.research.seed_statistics import deviation
 from newfound.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")

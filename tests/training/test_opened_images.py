@@ -14,7 +14,7 @@ from newfound.runs.journal import MemoryJournal
 from newfound.screen import Screen
 from newfound.settings import DataFacts, Training
 from newfound.training.learner import Batch
-from newfound.training.opened import OpenedImages
+from newfound.training.opened_images import OpenedImages
 from newfound.training.task import Progress, Task
 
 QUIET = Screen(quiet=True)
@@ -53,6 +53,6 @@ def test_compiled_parts_are_the_same_model(monkeypatch, folder, tmp_path):
 
 
 def test_nothing_is_loaded_before_it_is_asked_for(folder, monkeypatch):
-    monkeypatch.setattr("newfound.training.opened.load_backbone", None)
-    monkeypatch.setattr("newfound.training.opened.open_source", None)
+    monkeypatch.setattr("newfound.training.opened_images.load_backbone", None)
+    monkeypatch.setattr("newfound.training.opened_images.open_source", None)
     OpenedImages(read_folder(folder[0]), fast(4), QUIET)

@@ -21,7 +21,7 @@ from newfound.text import counted
 
 
 @dataclass(frozen=True)
-class Beginning:
+class Inputs:
     run: RunFolder
     table: ImageTable
     settings: Settings
@@ -29,7 +29,7 @@ class Beginning:
     referee: Truth | None
 
 
-def begin(
+def gather(
     folder: Path,
     settings: Settings,
     *,
@@ -39,7 +39,7 @@ def begin(
     out: Path | None,
     resume: bool,
     screen: Screen,
-) -> Beginning:
+) -> Inputs:
     """Look through the folder; nothing is written yet."""
     if truth is not None and not truth.is_file():
         raise UserError(f"--truth {truth}: there is no such file")  # before the images are looked through
@@ -52,7 +52,7 @@ def begin(
     if earlier is not None:
         table, settings, history = next_round(table, settings, earlier, screen)
         origin = replace(origin, history=history)
-    return Beginning(run, table, settings, origin, None if truth is None else read_truth(truth, table))
+    return Inputs(run, table, settings, origin, None if truth is None else read_truth(truth, table))
 
 
 def default_out(folder: Path) -> Path:

@@ -14,9 +14,9 @@ from newfound.discovery import discover_table
 from newfound.distributed import done_by_first
 from newfound.methods import own_settings
 from newfound.research.datasets import Benchmark, load_benchmark
-from newfound.research.datasets.table import BenchmarkTable, table_of, truth_of
+from newfound.research.datasets.image_table import BenchmarkTable, table_of, truth_of
 from newfound.research.markdown import table as markdown_table
-from newfound.research.seeds import check_seeds, deviation, mean_text, over_seeds
+from newfound.research.seed_statistics import check_seeds, deviation, mean_text, over_seeds
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
 from newfound.settings import Settings, method_name

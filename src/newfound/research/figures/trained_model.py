@@ -12,24 +12,24 @@ from newfound.runs.folder import RunFolder
 from newfound.runs.journal import MemoryJournal
 from newfound.screen import Screen
 from newfound.settings import Settings, Training
-from newfound.training.opened import OpenedImages
+from newfound.training.opened_images import OpenedImages
 from newfound.training.task import Progress, Task
 
 STUDENT = "student."  # where a learner around SimGCD has it
 
 
 @dataclass(frozen=True)
-class Ground:
+class FigureInputs:
     benchmark: Benchmark
     table: ImageTable
     screen: Screen
 
 
-def last_model(ground: Ground, run: RunFolder) -> tuple[SimGCD, Task, OpenedImages]:
+def last_model(inputs: FigureInputs, run: RunFolder) -> tuple[SimGCD, Task, OpenedImages]:
     """SimGCD as it was when the last training of a run ended, the task it had, and its images."""
     settings = run.settings()
-    opened = OpenedImages(ground.table, settings, ground.screen)
-    task = _task(ground, settings, opened)
+    opened = OpenedImages(inputs.table, settings, inputs.screen)
+    task = _task(inputs, settings, opened)
     model = SimGCD(task, settings.method)  # type: ignore[arg-type]
     tensors = run.journal.checkpoints.load(run.journal.checkpoints.last_stage())[1]
     names = {name.removeprefix(LEARNER).removeprefix(STUDENT): t for name, t in tensors.items() if name[:6] == LEARNER}
@@ -37,8 +37,8 @@ def last_model(ground: Ground, run: RunFolder) -> tuple[SimGCD, Task, OpenedImag
     return model, task, opened
 
 
-def _task(ground: Ground, settings: Settings, opened: OpenedImages) -> Task:
-    labels, quiet = ground.table.seen_classes()[0], Screen(quiet=True)
+def _task(inputs: FigureInputs, settings: Settings, opened: OpenedImages) -> Task:
+    labels, quiet = inputs.table.seen_classes()[0], Screen(quiet=True)
     training = Training.of(settings)
     with quiet.track("", 1) as tracker:
         progress = Progress(tracker, training.epochs, 1)

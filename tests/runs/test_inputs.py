@@ -14,7 +14,7 @@ from newfound import settings as shared
 from newfound.backbones.efficientnet import EfficientNetLite0
 from newfound.errors import UserError
 from newfound.settings import method_name
-from newfound.training import opened
+from newfound.training import opened_images
 
 pytestmark = pytest.mark.usefixtures("small_projector")
 
@@ -90,7 +90,7 @@ def test_other_weights_are_not_mixed_into_a_run(folder, tmp_path):
 
 
 def test_a_mistake_does_not_wait_for_the_count(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "open_source", None)
+    monkeypatch.setattr(opened_images, "open_source", None)
     with pytest.raises(UserError, match="--beta must be between 0 and 1"):
         discover(folder[0], fast(beta=2.0), out=tmp_path / "run")
     with pytest.raises(UserError, match="--stage1 nowhere: there is no run"):
@@ -115,7 +115,7 @@ def test_places_may_be_strings(folder, tmp_path):
 
 def test_settings_may_be_left_out(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(shared, "QUICK_EPOCHS", 1)
-    monkeypatch.setattr(opened, "load_backbone", lambda *_, **__: mean_colour_backbone())
+    monkeypatch.setattr(opened_images, "load_backbone", lambda *_, **__: mean_colour_backbone())
     monkeypatch.chdir(tmp_path)
     found = discover(str(folder[0]))
     assert found.run == Path("newfound-images")

@@ -15,7 +15,7 @@ from newfound.discovery import discover_table
 from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
 from newfound.methods import decide, load, method_of, own_settings, with_own
-from newfound.research.stored import read_metrics
+from newfound.research.stored_json import read_metrics
 from newfound.research.studies import Row
 from newfound.research.study_table import Result
 from newfound.runs.folder import RunFolder

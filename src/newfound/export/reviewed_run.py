@@ -7,7 +7,7 @@ from pathlib import Path
 
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.results import read_results
-from newfound.runs.reviewed import NOT_A_CLASS, Reviewed
+from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 
 NOT_A_CLASS_NAME = "not a class"  # where images of dismissed classes go
 VERDICTS = {1: "accepted", -1: "rejected"}

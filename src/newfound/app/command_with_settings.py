@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from newfound.app.commands.command import Command
+from newfound.app.command import Command
 from newfound.app.options import Box, chosen_method, parsed_with_boxes, with_present_names
 from newfound.methods import METHODS, Method, load
 from newfound.settings import DEFAULTS, OF_TRAINING, Settings

@@ -6,7 +6,7 @@ import pytest
 from helping.deciding import CAT, DOG, NEW1, NEW2, decide, files
 from helping.small_runs import write_run
 from newfound.runs.decisions import DecisionLog
-from newfound.runs.reviewed import NOT_A_CLASS, Refused, Reviewed, halves
+from newfound.runs.review_state import NOT_A_CLASS, Refused, Reviewed, halves
 
 
 def test_rename(log):

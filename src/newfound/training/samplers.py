@@ -1,0 +1,30 @@
+"""Which images an epoch is trained on, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from newfound.random_streams import SAMPLER
+
+Labels = NDArray[np.int64]
+Draw = Callable[[Labels, int, int, int], list[NDArray[np.int64]]]  # labels, batch size, seed, moment: an epoch
+
+
+def half_labelled(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
+    """One epoch: N+M draws with replacement, half of them labelled on average, the last incomplete batch dropped.
+
+    >>> batches = half_labelled(np.array([0, 1] + [-1] * 98), 20, seed=0, moment=0)
+    >>> len(batches), len(batches[0])
+    (5, 20)
+    """
+    n, labelled = len(labels), labels >= 0
+    n_labelled = int(labelled.sum())
+    weights = np.ones(n)
+    if 0 < n_labelled < n:  # otherwise all are alike
+        weights[~labelled] = n_labelled / (n - n_labelled)
+    drawn = np.random.default_rng([seed, SAMPLER, moment]).choice(n, size=n, p=weights / weights.sum())
+    size = min(batch_size, n)
+    return [drawn[i : i + size] for i in range(0, n - size + 1, size)]
