@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-import newfound
+import newfound.methods
 
 COMMAND_LINE = {"tyro", "rich", "docstring_parser", "fastapi", "uvicorn", "starlette"}
 
@@ -29,6 +29,12 @@ def test_help_does_not_wait_for_torch():
     loaded = loaded_by("import newfound.app.main")
     assert "tyro" in loaded
     assert not loaded & {"torch", "numpy", "scipy", "sklearn", "PIL", "fastapi", "uvicorn"}
+
+
+def test_help_of_a_method_does_not_wait_for_scikit_learn():
+    """Half of the time until --help is there; torch is needed, as a method's settings are in the method's file."""
+    methods = ", ".join(f"newfound.methods.{name}" for name in newfound.methods.METHODS)
+    assert "sklearn" not in loaded_by(f"import {methods}")
 
 
 def test_every_public_name_is_there():

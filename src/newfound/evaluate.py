@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,15 @@ def class_accuracies(true: ArrayLike, predicted: ArrayLike) -> dict[int, float]:
 
 def mutual_information(true: ArrayLike, predicted: ArrayLike) -> float:
     """Normalised mutual information (arithmetic mean)."""
+    from sklearn.metrics import normalized_mutual_info_score
+
     return float(normalized_mutual_info_score(true, predicted))
 
 
 def rand_index(true: ArrayLike, predicted: ArrayLike) -> float:
     """Adjusted Rand index."""
+    from sklearn.metrics import adjusted_rand_score
+
     return float(adjusted_rand_score(true, predicted))
 
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 MOST_STARTS, DISTANCES = 10, 200_000_000
@@ -31,6 +28,10 @@ def kmeans(features: NDArray[np.float32], n_clusters: int, seed: int) -> Groupin
     >>> bool(found[0] == found[1] != found[2] == found[3])
     True
     """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.preprocessing import normalize
+
     starts = int(np.clip(DISTANCES // (len(features) * n_clusters), 1, MOST_STARTS))
     machine = KMeans(n_clusters, n_init=starts, random_state=seed)
     # One thread: with several, the order of their partial sums, and with it the last bits, is left to chance.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from newfound.errors import SettingError, UserError, require
@@ -121,6 +120,8 @@ def followed_centres(task: Task, features: Tensor, memory: Memory) -> Tensor:
 
 
 def _centres(task: Task, features: Tensor, **how: Any) -> Tensor:
+    from sklearn.preprocessing import normalize
+
     try:
         found = semi_kmeans(normalize(features.numpy()), task.labels, task.classes, seed=task.seed, **how)
     except ValueError as error:

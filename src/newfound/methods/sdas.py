@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from newfound.anchors import Anchors, calibrate, densest, most_confident, select_anchors
@@ -167,6 +166,8 @@ class Anchored(Learner):
 
     def _choose(self, prediction: Prediction, calibration: tuple[float, float]) -> Anchors:
         """Among the unlabelled images; ``index`` of the answer counts all images."""
+        from sklearn.preprocessing import normalize
+
         s, n_known = self.s, self.task.n_known
         assert s.beta is not None  # decided settings have them
         assert s.anchors_per_class is not None

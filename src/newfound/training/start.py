@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import normalize
 
 from newfound.evaluate import claimed_clusters
 from newfound.training.heads import CosineClassifier
@@ -28,6 +27,8 @@ def start_at_clusters(
     ``features`` are the frozen ones, N×d; ``clusters`` their k-means clusters, as many as there are classes; ``labels``
     has -1 for unlabelled. Where there are fewer clusters than classes, the last classes stay random.
     """
+    from sklearn.preprocessing import normalize
+
     features = normalize(features)
     n_known = int(labels.max()) + 1 if len(labels) else 0
     means = [features[labels == k].mean(axis=0) for k in range(n_known)]
