@@ -179,21 +179,21 @@ def main() -> int:
     arguments.add_argument("--only", default="", help="settings whose name has this in it")
     arguments.add_argument("--write", type=Path, help="a page with a place for the table")
     arguments.add_argument("--say", action="store_true", help=argparse.SUPPRESS)
-    told = arguments.parse_args()
-    if told.say:
+    options = arguments.parse_args()
+    if options.say:
         say_what_is_used()
         return 0
     outcomes = []
     for setting in SETTINGS:
-        if told.only in setting.name:
+        if options.only in setting.name:
             print(f"{setting.name} ...", flush=True)
-            outcomes.append(outcome(setting, [] if told.all else NUMERICAL))
+            outcomes.append(outcome(setting, [] if options.all else NUMERICAL))
             print(f"  {outcomes[-1].result}, {outcomes[-1].seconds:.0f} s", flush=True)
-    command = "python tests/portable.py --all" if told.all else "make test-portable"
+    command = "python tests/portable.py --all" if options.all else "make test-portable"
     text = table(outcomes, command)
     print(text)
-    if told.write:
-        write_into(told.write, text)
+    if options.write:
+        write_into(options.write, text)
     return int(any("failed" in found.result or "error" in found.result for found in outcomes))
 
 

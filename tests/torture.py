@@ -441,9 +441,9 @@ def table(found: Sequence[Fault], seconds: float) -> str:
         of_kind = [fault for fault in found if (fault.what, fault.during) == (what, during)]
         lines.append(f"| {what} | {during} | {len(of_kind)} | {sum(bool(fault.wrong) for fault in of_kind)} |")
     lines.append(f"| in all | | {len(found)} | {sum(bool(fault.wrong) for fault in found)} |")
-    told = f"`make torture`, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {seconds / 60:.0f} minutes."
-    told += "" if can_mount() else " No disk could be mounted here: full and read-only ones were not tried."
-    return "\n".join([*lines, "", told, '"During" is named after the file that was about to change.', ""])
+    footer = f"`make torture`, {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {seconds / 60:.0f} minutes."
+    footer += "" if can_mount() else " No disk could be mounted here: full and read-only ones were not tried."
+    return "\n".join([*lines, "", footer, '"During" is named after the file that was about to change.', ""])
 
 
 def main() -> int:
@@ -451,19 +451,19 @@ def main() -> int:
     arguments.add_argument("--much", action="store_true", help="every point, instead of some")
     arguments.add_argument("--out", type=Path, help="a table in Markdown")
     arguments.add_argument("--json", type=Path, help="every fault")
-    told = arguments.parse_args()
+    options = arguments.parse_args()
     own_mounts()
     started, found = time.monotonic(), []
     with tempfile.TemporaryDirectory() as place:
-        for fault in faults(Path(place), told.much):
+        for fault in faults(Path(place), options.much):
             found.append(fault)
             print(f"{len(found):4d}  {fault.what}, {fault.during}: {fault.wrong or 'nothing lost'}", flush=True)
     text = table(found, time.monotonic() - started)
     print(text)
-    if told.out:
-        told.out.write_text(text)
-    if told.json:
-        told.json.write_text(json.dumps([asdict(fault) for fault in found]))
+    if options.out:
+        options.out.write_text(text)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(fault) for fault in found]))
     return int(any(fault.wrong for fault in found))
 
 

@@ -91,19 +91,19 @@ def from_first(make: Callable[[], T]) -> T:
     """What the first process makes, in all of them. Meanwhile it works alone; an error of the user's ends all."""
     if processes() == 1:
         return make()
-    told: list[Any] = [None, None]
+    outcome: list[Any] = [None, None]
     if is_first():
         try:
             with _alone():
-                told[0] = make()
+                outcome[0] = make()
         except UserError as error:
-            told[1] = error
+            outcome[1] = error
     with _company():
-        dist.broadcast_object_list(told)
-    if told[1] is not None:
-        told[1].of_first = not is_first()
-        raise told[1]
-    answer: T = told[0]
+        dist.broadcast_object_list(outcome)
+    if outcome[1] is not None:
+        outcome[1].of_first = not is_first()
+        raise outcome[1]
+    answer: T = outcome[0]
     return answer
 
 
