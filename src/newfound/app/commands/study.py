@@ -29,7 +29,7 @@ class Study(WithSettings):
     after_stop = "The same command continues from the last checkpoint."
 
     name: Annotated[StudyName, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
-    """methods: k-means, GCD, SimGCD, ours. components: LSP and DAS. strategy, selection: when anchors are chosen, and
+    """methods: every method there is. components: LSP and DAS. strategy, selection: when anchors are chosen, and
     which. beta, eta, alpha, k, rho: sweeps. class-count: with the estimated number of classes. blocks: frozen ViT
     blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the features in two
     dimensions. hessian: how flat the loss is, without and with LSP. time: of training and inference."""
