@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as bench
-from benchmarks import learning, peers
+from benchmarks import peers, tasks
 from newfound.anchors import calibrate, select_anchors
 from newfound.backbones import vit
 from newfound.semi_kmeans import semi_kmeans
@@ -16,7 +16,7 @@ from newfound.sharpness import SharpnessAware
 from newfound.sources.vectors import Embeddings
 from newfound.training.task import Pretrained
 
-SETTINGS = learning.decided(6, 3, 100, epochs=60)
+SETTINGS = tasks.decided(6, 3, 100, epochs=60)
 LABELS = torch.tensor([0, -1, 2, -1, 1])
 
 
@@ -28,7 +28,7 @@ def models(monkeypatch):
     usual = peers.UsualModel("tiny", 6, SETTINGS.method)
     trunk, tail = usual.network.split(11)
     pretrained = Pretrained(Embeddings(np.zeros((5, 32))), lambda: tail, 32)
-    ours = learning.Learning(SETTINGS, learning.task_of(SETTINGS, pretrained, LABELS.numpy()))
+    ours = tasks.Learning(SETTINGS, tasks.task_of(SETTINGS, pretrained, LABELS.numpy()))
     ours.learner.projector.load_state_dict(usual.projector.state_dict())
     ours.learner.classifier.load_state_dict(usual.classifier.state_dict())
     images = torch.randn(10, 3, 32, 32)
