@@ -29,7 +29,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # it is run as a program, too
 
 import newfound.runs.decisions
-from helping.forked import Ended, Forked, killed_after, run
+from helping.forked import At, Ended, Forked, killed_after, run
 from helping.live_review import Server
 from helping.patience import PATIENCE
 from helping.pictures import write_folder
@@ -83,7 +83,7 @@ class Trial:
         self.folder, self._words, self._pause = folder, words, pause
         shutil.copytree(sample, folder, dirs_exist_ok=True)
 
-    def run(self, at: int = 0, then: Callable[[], object] | None = None) -> Ended:
+    def run(self, at: At = 0, then: Callable[[], object] | None = None) -> Ended:
         return run(self._words, self.folder, at=at, then=then, pause=self._pause)
 
     def killed_after(self, seconds: float) -> Ended:
@@ -173,6 +173,16 @@ class Torture:
             assert ended.status == -signal.SIGKILL, ended
             yield Fault("killed", phase(ended.changes[-1]), trial.ends_like(self.reference))
             trial.remove()
+
+    def killed_in_every_phase(self) -> Iterator[Fault]:
+        """One run, killed at the first change of each phase in turn, and resumed after each."""
+        trial, phases = self.trial(), dict.fromkeys(map(phase, self.changes))
+        for during in phases:
+            ended = trial.run(at=lambda change, during=during: phase(change) == during)  # type: ignore[misc]
+            assert ended.status == -signal.SIGKILL, (during, ended)
+        wrong = trial.ends_like(self.reference)
+        yield from (Fault("killed", during, wrong) for during in phases)
+        trial.remove()
 
     def killed_at_moments(self, kills: int) -> Iterator[Fault]:
         """At any time, and again after resuming, up to five times in a row."""
@@ -405,7 +415,7 @@ def decisions_of(trial: Trial) -> list[object]:
 def faults(place: Path, much: bool) -> Iterator[Fault]:
     """Everything there is, or a part: half a minute, and where it kills does not depend on the machine's speed."""
     torture = Torture(place / "one")
-    yield from torture.killed_at_changes(None if much else 8)
+    yield from torture.killed_at_changes() if much else torture.killed_in_every_phase()
     yield from torture.killed_in_a_file(None if much else 1)
     yield from torture.killed_in_review(None if much else 1)
     yield from torture.image_gone()

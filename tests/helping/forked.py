@@ -29,6 +29,7 @@ from newfound.settings import DEFAULTS
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 PIPES = ("said", "complained", "changes")
+At = int | Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Ended:
 
 
 class Forked:
-    """A command at work in ``folder``. At change number ``at``, counted from 1, ``then`` is called in its process.
+    """A command at work in ``folder``. At change number ``at``, counted from 1, ``then`` is called in its process; or
+    at the first change, such as "open run/log.jsonl", for which ``at`` is true.
 
     With ``pause`` 0 there is a checkpoint after each epoch, so that the same command makes the same changes each time.
     """
@@ -52,7 +54,7 @@ class Forked:
         words: list[str],
         folder: Path,
         *,
-        at: int = 0,
+        at: At = 0,
         then: Callable[[], object] | None = None,
         pause: float = 0.0,
     ) -> None:
@@ -99,7 +101,7 @@ class Forked:
 
 
 def run(
-    words: list[str], folder: Path, *, at: int = 0, then: Callable[[], object] | None = None, pause: float = 0.0
+    words: list[str], folder: Path, *, at: At = 0, then: Callable[[], object] | None = None, pause: float = 0.0
 ) -> Ended:
     """The same, waited for."""
     return Forked(words, folder, at=at, then=then, pause=pause).wait()
@@ -118,7 +120,7 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _become(words: list[str], folder: Path, at: int, then: Callable[[], object], pipes: dict[str, int]) -> None:
+def _become(words: list[str], folder: Path, at: At, then: Callable[[], object], pipes: dict[str, int]) -> None:
     newfound.sources.bank.SHARD_IMAGES = 8  # several shards of a few images
     DEFAULTS["projector_width"] = SMALL_WIDTH
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -135,8 +137,9 @@ def _become(words: list[str], folder: Path, at: int, then: Callable[[], object],
             return
         busy = True
         count += 1
-        os.write(pipes["changes"], f"{event} {path}\n".encode("utf-8", "backslashreplace"))
-        if count == at:
+        change = f"{event} {path}"
+        os.write(pipes["changes"], f"{change}\n".encode("utf-8", "backslashreplace"))
+        if at(change) if callable(at) else count == at:
             then()
         busy = False
 
