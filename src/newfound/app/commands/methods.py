@@ -42,10 +42,11 @@ def needed(needs: Needs) -> list[str]:
     """What a method asks for beyond what every method has.
 
     >>> needed(Needs(strong_view=True, first_training="gcd"))
-    ['a first training (gcd)', 'a strongly augmented view']
+    ['a first training by gcd (made for you, or taken from --stage1 RUN)', 'a strongly augmented view']
     """
     asked = {
-        f"a first training ({needs.first_training})": needs.first_training is not None,
+        f"a first training by {needs.first_training} (made for you, or taken from --stage1 RUN)": needs.first_training
+        is not None,
         "a strongly augmented view": needs.strong_view,
         "new views of the pixels in every step (--views fresh)": needs.pixels,
         "prompts in the backbone (a ViT)": needs.prompts,
