@@ -27,8 +27,9 @@ test-versions:
 test-wheel:
 	tools/test_wheel
 
-# Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py
+# Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py; before it, the long tests
 torture: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture.py --much --out docs/results/torture.md
 
 # Speed as ratios, about ten minutes on two idle cores; writes benchmarks/latest.json and docs/speed.md

@@ -120,6 +120,7 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(photos, tmp_pat
     assert_same_run(tmp_path / "two", alone.run)
 
 
+@pytest.mark.long
 def test_two_processes_with_two_seeds_and_a_page(photos, tmp_path):
     command = [*TORCHRUN, "2", SMALL, "discover", str(photos), *words_of({**QUICK, "epochs": 1, "batch_size": 48})]
     command += ["--out", str(tmp_path / "two"), "--bank-dir", str(tmp_path / "bank"), "--repeat", "2"]
@@ -163,6 +164,7 @@ def test_one_of_three_has_the_last_word(tmp_path):
     assert sorted(others) == ["0 left", "1 left", "2 left"]
 
 
+@pytest.mark.long
 def test_a_study_of_two_processes(tmp_path):
     images, lists = write_class_folders(tmp_path)
     command = [*TORCHRUN, "2", SMALL, "study", "tsne", "--dataset", "folder", "--root", str(images)]
