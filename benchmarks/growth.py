@@ -31,7 +31,7 @@ from newfound.evaluate import cluster_accuracy
 from newfound.images import ImageTable
 from newfound.kmeans import kmeans
 from newfound.report import write_report
-from newfound.runs.assignment import Assignment, write_assignment
+from newfound.runs.assignments import Assignment, write_assignment
 from newfound.runs.config import config_text
 from newfound.runs.folder import RunFolder
 from newfound.runs.results import read_results

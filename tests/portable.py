@@ -24,11 +24,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 NUMERICAL = [
     "src", "tests/backbones", "tests/methods", "tests/report/test_findings.py", "tests/report/test_flat_map.py",
-    "tests/test_anchors.py", "tests/runs/test_assignment.py", "tests/sources", "tests/test_benchmarks.py",
+    "tests/test_anchors.py", "tests/runs/test_assignments.py", "tests/sources", "tests/test_benchmarks.py",
     "tests/test_class_count.py", "tests/test_discovery.py", "tests/test_estimator.py", "tests/test_evaluate.py",
     "tests/export", "tests/training", "tests/test_hessian.py", "tests/test_losses.py",
     "tests/runs/test_labelling.py", "tests/runs/test_rounds.py", "tests/test_semi_kmeans.py",
-    "tests/test_sharpness.py", "tests/runs/test_stability.py",
+    "tests/test_sharpness.py", "tests/runs/test_stability.py", "tests/test_mean_shift.py", "tests/test_neighbours.py",
+    "tests/test_ward.py", "tests/runs/test_none_of_these.py", "tests/test_fitting.py",
     "tests/images/test_views.py",
 ]  # fmt: skip
 

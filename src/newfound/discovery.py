@@ -14,7 +14,7 @@ from newfound.errors import UserError
 from newfound.images import ImageTable
 from newfound.methods import method_of
 from newfound.report import write_report
-from newfound.runs.assignment import assign, check_names, write_assignment
+from newfound.runs.assignments import assign, check_names, write_assignment
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.folder import RunFolder
 from newfound.runs.inputs import first_training, gather, known_classes, write_skipped

@@ -14,7 +14,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from newfound.runs.assignment import new_names
+from newfound.runs.assignments import new_names
 
 UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
 

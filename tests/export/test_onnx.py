@@ -22,7 +22,7 @@ from newfound.errors import UserError
 from newfound.export import export_onnx, onnx_model
 from newfound.images.views import evaluation_view, resize_shorter_side, resized_side
 from newfound.methods import sdas
-from newfound.runs.assignment import NONE_OF_THESE
+from newfound.runs.assignments import NONE_OF_THESE
 from newfound.runs.labelling import predict
 from newfound.runs.model import load_model
 from newfound.settings import Settings

@@ -9,7 +9,7 @@ from PIL import Image
 
 from newfound.images import ImageTable
 from newfound.methods import decide
-from newfound.runs.assignment import Assignment, write_assignment
+from newfound.runs.assignments import Assignment, write_assignment
 from newfound.runs.config import config_text
 from newfound.runs.folder import RunFolder
 from newfound.runs.results import Results, digest_of, read_results

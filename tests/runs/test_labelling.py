@@ -16,7 +16,7 @@ from newfound import Discovery
 from newfound.discovery import discover
 from newfound.errors import UserError
 from newfound.runs import labelling as module
-from newfound.runs.assignment import NONE_OF_THESE
+from newfound.runs.assignments import NONE_OF_THESE
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.labelling import HEADER, NamedClasses, label, predict
 from newfound.runs.model import load_model

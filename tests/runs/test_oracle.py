@@ -19,7 +19,7 @@ from newfound.discovery import discover
 from newfound.errors import UserError
 from newfound.methods import sdas
 from newfound.report.page import read_page
-from newfound.runs.assignment import ORACLE
+from newfound.runs.assignments import ORACLE
 from newfound.runs.results import read_results
 from newfound.settings import Settings
 

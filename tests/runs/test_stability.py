@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from newfound.runs.assignment import Assignment
+from newfound.runs.assignments import Assignment
 from newfound.runs.stability import Stability, compare
 
 

@@ -44,7 +44,7 @@ def show_classes(found: Discovery, screen: Screen) -> None:
 
 def show_labelled(labelled: Labelled, screen: Screen) -> None:
     """How many images went into each class, largest first."""
-    from newfound.runs.assignment import NONE_OF_THESE
+    from newfound.runs.assignments import NONE_OF_THESE
 
     counts = Counter(zip(labelled.classes, labelled.is_new.tolist(), strict=True))
     grid = Table(header_style="bold")

@@ -30,7 +30,7 @@ from newfound.export.outputs import check_free, need, new_file
 from newfound.export.reviewed_run import distinct, plain
 from newfound.images.decode import Unreadable, open_image
 from newfound.images.views import RECIPE, resized_side, views_of
-from newfound.runs.assignment import NONE_OF_THESE
+from newfound.runs.assignments import NONE_OF_THESE
 from newfound.runs.labelling import decided_names
 from newfound.runs.model import Model, load_model
 from newfound.runs.none_of_these import REFUSED

@@ -17,7 +17,7 @@ from newfound.errors import UserError
 from newfound.images.decode import Unreadable, open_image
 from newfound.images.scan import Skipped, find_files, why_not
 from newfound.images.views import resized_side, views_of
-from newfound.runs.assignment import NONE_OF_THESE, two_best, yes_or_no
+from newfound.runs.assignments import NONE_OF_THESE, two_best, yes_or_no
 from newfound.runs.decisions import VERSION
 from newfound.runs.model import Model, load_model
 from newfound.runs.none_of_these import REFUSED

@@ -19,7 +19,7 @@ from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.weights import fingerprint
 from newfound.errors import UserError
-from newfound.runs.assignment import Assignment
+from newfound.runs.assignments import Assignment
 from newfound.runs.folder import RunFolder
 from newfound.runs.none_of_these import likeness, references_of
 from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors

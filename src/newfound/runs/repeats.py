@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from newfound.distributed import from_first
 from newfound.errors import SettingError
-from newfound.runs.assignment import ORACLE
+from newfound.runs.assignments import ORACLE
 from newfound.runs.first_training import wanted_from
 from newfound.runs.folder import RunFolder
 from newfound.runs.results import digest_of, read_results

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from newfound.atomic import load_json
 from newfound.errors import UserError
-from newfound.runs.assignment import Assignment
+from newfound.runs.assignments import Assignment
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import RunFolder
 from newfound.runs.stability import FILE as STABILITY

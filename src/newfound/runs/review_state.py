@@ -16,7 +16,7 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from newfound.errors import UserError
-from newfound.runs.assignment import NONE_OF_THESE, new_names
+from newfound.runs.assignments import NONE_OF_THESE, new_names
 from newfound.runs.results import Results
 
 LONGEST_NAME = 200

@@ -26,7 +26,7 @@ from newfound.images import ImageTable
 from newfound.images.labels import read_labels
 from newfound.images.matching import match_rows
 from newfound.methods import is_oracle
-from newfound.runs.assignment import ORACLE, Assignment
+from newfound.runs.assignments import ORACLE, Assignment
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
 from newfound.settings import Settings

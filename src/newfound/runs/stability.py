@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from newfound.runs.assignment import Assignment
+from newfound.runs.assignments import Assignment
 
 FILE = "stability.json"
 NAMED = 10  # classes in a sentence

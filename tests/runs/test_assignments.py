@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from newfound.fitting import Found
-from newfound.runs import assignment as module
-from newfound.runs.assignment import assign, new_names, two_best
+from newfound.runs import assignments as module
+from newfound.runs.assignments import assign, new_names, two_best
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Prediction, Predictor
 
