@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from helping.contract import new_journal
 from helping.groups import CLASSES, DIM, LABELS, SOURCE, N
 from helping.tasks import adapted, decided_for, fitted, new_task
+from newfound.mean_shift import cluster, mean_shift
 from newfound.methods import cms
-from newfound.methods.cms import cluster, cms_losses, decoupled_contrast, mean_shift
+from newfound.methods.cms import cms_losses, decoupled_contrast
 from newfound.neighbours import nearest_neighbours
 from newfound.random_streams import MEMORY_VIEWS
 from newfound.runs.journal import MemoryJournal
