@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +36,7 @@ def touch(root: Path, names: Iterable[str]) -> Path:
     for folder in {(root / name).parent for name in names}:
         folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (root / name).touch()
+        os.close(os.open(f"{root}/{name}", os.O_CREAT))  # thousands: a Path's `touch` takes three times as long
     return root
 
 

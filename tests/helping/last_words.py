@@ -1,8 +1,9 @@
-"""Started several times over by test_distributed: every process has the same to say, and takes its time."""
+"""The work of one of several processes: every one has the same to say, and takes its time."""
 
 import os
 import sys
 import time
+from typing import TextIO
 
 from newfound.app.print_once import print_once
 
@@ -10,15 +11,18 @@ from newfound.app.print_once import print_once
 class Slow:
     """Standard error of a machine that is very busy."""
 
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
     def write(self, text: str) -> int:
         time.sleep(0.5)
-        return sys.__stderr__.write(text)
+        return self._stream.write(text)
 
     def flush(self) -> None:
-        sys.__stderr__.flush()
+        self._stream.flush()
 
 
-if __name__ == "__main__":
-    sys.stderr = Slow()
+def main() -> None:
+    sys.stderr = Slow(sys.stderr)
     print_once("something is wrong")
-    os.write(1, f"{os.environ['RANK']} left\n".encode())  # in one piece: the others write there, too
+    os.write(2, f"{os.environ['RANK']} left\n".encode())  # in one piece: the others write there, too

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
+import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from helping.patience import PATIENCE
+from helping.preloaded import Program, newfound
 from newfound.review import SERVING, listening, pages_content
 from newfound.review.server import create_app
 from newfound.runs.decisions import DecisionLog
@@ -67,23 +66,16 @@ class Process(Server):
     """`newfound review`, to be stopped or killed."""
 
     def __init__(self, run: Path) -> None:
-        command = [sys.executable, "-m", "newfound", "review", str(run), "--no-browser"]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-        )
-        self.said = ""
-        while (found := re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", self.said)) is None:
-            line = self.process.stdout.readline()
-            assert line, f"it ended: {self.said}"
-            self.said += line
+        self.process = Program(newfound, "review", str(run), "--no-browser")
+        while (found := re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", self.process.output())) is None:
+            assert self.process.poll() is None, f"it ended: {self.process.communicate()}"
+            time.sleep(0.01)
         super().__init__(int(found.group(1)), found.group(2))
 
     def stop(self, how: int = signal.SIGINT) -> str:
         """What it said to the end."""
         self.process.send_signal(how)
-        rest, _ = self.process.communicate(timeout=PATIENCE)
-        return self.said + rest
+        return "".join(self.process.communicate())
 
 
 @contextmanager

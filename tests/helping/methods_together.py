@@ -1,7 +1,6 @@
-"""Started by torchrun with two processes: each method alone, then by both; prints how far their features are apart."""
+"""The work of one of two processes: each method alone, then by both; prints how far their features are apart."""
 
 import json
-import sys
 
 from helping.contract import run, settings_of
 from helping.wrong_methods import ACTS_BEHIND_EVERYONE
@@ -24,8 +23,4 @@ def main():
         together = {name: learnt(run(settings)) for name, settings in quick.items()}
         if is_first():
             apart = {name: float((alone[name] - together[name]).abs().max()) for name in quick}
-            print(json.dumps(apart), file=sys.stdout, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            print(json.dumps(apart))

@@ -1,4 +1,4 @@
-"""Started by torchrun in test_distributed: what several processes compute together is what one computes alone."""
+"""The work of one of three processes: what several processes compute together is what one computes alone."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,3 @@ def main():
         with pytest.raises(UserError, match="no such file"):
             from_first(fails)
     assert processes() == 1
-
-
-if __name__ == "__main__":
-    main()

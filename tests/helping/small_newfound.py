@@ -1,9 +1,8 @@
-"""The command with a small projector, for processes that no fixture reaches."""
+"""`python -m helping.small_newfound`: the command with a small projector, for torchrun."""
 
-from helping.doubles import SMALL_WIDTH
-from newfound.app import main as cli
-from newfound.settings import DEFAULTS
+import sys
+
+from helping.preloaded import small_newfound
 
 if __name__ == "__main__":
-    DEFAULTS["projector_width"] = SMALL_WIDTH
-    cli.main()
+    small_newfound(*sys.argv[1:])

@@ -1,15 +1,14 @@
 """The contract of a method (CONTRIBUTING, "How to add a method"), for each of them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from helping import contract, wrong_methods
+from helping import contract, methods_together, wrong_methods
 from helping.groups import CLASSES, LABELS, TRUE, UNLABELLED
+from helping.preloaded import Ranks
 from newfound import CategoryDiscovery
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import METHODS, load
@@ -83,12 +82,10 @@ def test_the_estimator_runs_it(method):
 @pytest.fixture(scope="module")
 def apart():
     """How far the features of one process and of two are apart, by method."""
-    program = Path(contract.__file__).with_name("methods_together.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
-    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1])
+    together = Ranks(2, methods_together.main)
+    out, err = together.communicate()
+    assert together.poll() == 0, err
+    return json.loads(out)
 
 
 @every_method

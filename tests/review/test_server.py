@@ -165,7 +165,7 @@ def test_a_decision_is_on_disk_before_the_answer(results):
         assert server.decide(action="split", **{"class": 3}, revision=1)[0] == 200
         assert json.loads(server.ask("POST", "/api/undo", {"revision": 2})[2])["redo"] == "split"
         output = server.stop()
-        assert server.process.returncode == 0
+        assert server.process.poll() == 0
     assert "1 decision in " in output
     assert f"newfound discover {results.root} --continue {results.run.path}" in output
     assert '"revision":3' in (results.run.path / "report.html").read_text()

@@ -18,8 +18,6 @@ from newfound.app.commands import COMMANDS
 from newfound.errors import LostProcess, UserError
 from newfound.screen import Screen, shown
 
-BY_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ
-
 
 def main() -> None:
     """Entry point; errors a person can fix are one sentence, never a traceback."""
@@ -32,7 +30,7 @@ def main() -> None:
 def _run_or_stop() -> None:
     after_stop = ""
     try:
-        command = parsed(sys.argv[1:]) if not BY_TORCHRUN else _parsed_once(sys.argv[1:])
+        command = parsed(sys.argv[1:]) if not _by_torchrun() else _parsed_once(sys.argv[1:])
         after_stop = command.after_stop
         _run(command)
     except LostProcess as error:
@@ -64,6 +62,10 @@ def _in_short(name: str, kind: type[Command]) -> Any:
     return Annotated[kind, tyro.conf.subcommand(name, description=first_paragraph)]
 
 
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def _parsed_once(words: Sequence[str]) -> Command:
     """The same in each of several processes; the first one alone shows --help and typing slips."""
     from newfound.app.print_once import first_has_printed, wait_for_first
@@ -84,7 +86,7 @@ def _parsed_once(words: Sequence[str]) -> Command:
 
 def _run(command: Command) -> None:
     """Alone, or as one of several processes that torchrun has started; the first one prints for all."""
-    if not BY_TORCHRUN:
+    if not _by_torchrun():
         command.run(Screen())
         return
     from newfound.distributed import is_first, joined
@@ -99,7 +101,7 @@ def _run(command: Command) -> None:
 
 def _stop(message: str, status: int, *, of_first: bool = False) -> None:
     """Leave with a message; of several processes one prints it, the first one where it is ``of_first``."""
-    if BY_TORCHRUN:
+    if _by_torchrun():
         from newfound.app.print_once import print_once, wait_for_first
 
         wait_for_first() if of_first and os.environ["RANK"] != "0" else print_once(shown(message))
