@@ -11,7 +11,7 @@ import pytest
 from helping.patience import PATIENCE
 
 TORTURE = Path(__file__).with_name("torture.py")
-FAULTS = {"killed", "review killed", "image deleted", "image changed", "clock back"}
+FAULTS = {"killed", "review killed", "image deleted", "image changed"}
 ON_SMALL_DISKS = {"disk full", "folder read-only"}
 PLACES = {"building the bank", "making the run folder", "grouping the frozen features", "training",
           "choosing anchors", "training with anchors", "writing results", "the report"}  # fmt: skip

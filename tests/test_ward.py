@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
 
 from newfound import ward
 from newfound.ward import ward_cut
@@ -44,6 +45,19 @@ def test_exactly_so_many_clusters_even_among_copies(n, n_clusters, different):
     assert len(set(found.tolist())) == min(n, n_clusters)
     lowest = [int(np.flatnonzero(found == c)[0]) for c in range(found.max() + 1)]
     assert lowest == sorted(lowest)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-12, 1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize("block", [1, 64, 10_000])
+def test_distances_are_those_of_subtracted_rows(monkeypatch, apart, block):
+    """Also between copies, and between rows that differ in their last digits."""
+    monkeypatch.setattr(ward, "BLOCK", block)
+    random = np.random.default_rng(0)
+    rows = np.repeat(random.normal(size=(8, 50)), 3, axis=0) + 10
+    rows += apart * random.normal(size=rows.shape)
+    np.testing.assert_allclose(ward._distances(rows), pdist(rows), rtol=1e-10)
+    if not apart:
+        assert (ward._distances(rows) == 0).sum() == 3 * 8  # copies are at distance 0 exactly
 
 
 def test_what_does_not_fit_says_so(monkeypatch):

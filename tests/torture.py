@@ -419,11 +419,11 @@ def faults(place: Path, much: bool) -> Iterator[Fault]:
     yield from torture.killed_in_a_file(None if much else 1)
     yield from torture.killed_in_review(None if much else 1)
     yield from torture.image_gone()
-    yield from torture.clock_back(10 if much else 1)
     if can_mount():
         yield from torture.disk_full(40 if much else 1)
         yield from torture.read_only(10 if much else 1)
     if much:
+        yield from torture.clock_back(10)
         yield from torture.image_gone_later()
         yield from torture.killed_at_moments(40)
         yield from Torture(place / "two", discover("--repeat", "2")).killed_at_changes(20)

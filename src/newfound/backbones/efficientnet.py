@@ -151,7 +151,8 @@ class FoldedMBConv(nn.Module):
 def load_efficientnet(weights: Path | None = None) -> EfficientNetLite0:
     """The plain network with its weights, from the installed package unless a file is given."""
     path = packaged_weights() if weights is None else weights
-    network = EfficientNetLite0()
+    with torch.device("meta"):  # no random weights that would be thrown away
+        network = EfficientNetLite0()
     load_weights(network, read_state_dict(path), source=str(path))
     return network.eval()
 
