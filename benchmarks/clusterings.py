@@ -41,10 +41,11 @@ def main() -> None:
     arguments.add_argument("--root", type=Path, required=True)
     arguments.add_argument("--lists", type=Path)
     arguments.add_argument("--image-size", type=int, default=224)
+    arguments.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     arguments.add_argument("--out", type=Path, required=True)
     options = arguments.parse_args()
     screen, lines = Screen(), []
-    for method, name in METHODS.items():
+    for method in options.methods:
         settings = Settings(method=method, image_size=options.image_size)
         where = {"lists": options.lists, "out": options.out / method}
         report = bench(options.dataset, options.root, settings, seeds=(0,), screen=screen, **where)
@@ -58,7 +59,7 @@ def main() -> None:
         for clustering in CLUSTERINGS.values():
             found = truth_of(benchmark).accuracy(clustering(rows, images.seen_classes()[0], settings.classes))
             scores.append(" / ".join(f"{100 * (found[group] or 0):.1f}" for group in ("all", "old", "new")))
-        lines.append([name, own, *scores])
+        lines.append([METHODS[method], own, *scores])
         print(table(["features of", "the method itself", *CLUSTERINGS], lines), flush=True)
 
 
