@@ -118,7 +118,7 @@ def asked_of_first(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def done_by_first(method: Callable[P, None]) -> Callable[P, None]:
-    """Only the first process does it; the others go on."""
+    """Only the first process does it; the others continue without it."""
 
     @functools.wraps(method)
     def do(*args: P.args, **kwargs: P.kwargs) -> None:
