@@ -27,7 +27,9 @@ def ward_cut(rows: NDArray[np.floating], n_clusters: int) -> NDArray[np.int64]:
         )
     if n <= n_clusters:
         return np.arange(n)
-    merges = linkage(_distances(rows), "ward")[: n - n_clusters, :2].astype(np.int64)  # merge j makes node n + j of two nodes
+    merges = linkage(_distances(rows), "ward")[: n - n_clusters, :2].astype(
+        np.int64
+    )  # merge j makes node n + j of two nodes
     top = np.arange(n + len(merges))
     for node in reversed(range(n, len(top))):
         top[merges[node - n]] = top[node]

@@ -12,6 +12,7 @@ from helping.groups import CLASSES, KNOWN, LABELS, REFEREE, SOURCE, TRUE, UNLABE
 from helping.tasks import Interrupted, adapted, decided_for, fitted, new_task, stopping_after
 from newfound.errors import UserError
 from newfound.evaluate import cluster_accuracy
+from newfound.kmeans import Grouping, kmeans
 from newfound.losses import contrastive_losses, simgcd_losses
 from newfound.methods import gcd
 from newfound.runs.journal import MemoryJournal
@@ -48,12 +49,37 @@ def test_it_finds_the_groups():
 
 
 def test_its_answer_is_semi_supervised_k_means_on_the_last_features():
-    trained = fitted(decided_for("gcd"))
+    trained = fitted(decided_for("gcd", kmeans_start="random"))
     features = normalize(trained.prediction.features.numpy())
     reference = semi_kmeans(features, LABELS, CLASSES, seed=0, starts=gcd.STARTS)
     assert np.allclose(trained.predictor.classifier.weight.numpy(), reference.centres, atol=1e-6)
     distances = ((features[:, None] - reference.centres[None]) ** 2).sum(axis=2)
     assert np.array_equal(trained.prediction.classes.numpy(), distances.argmin(axis=1))
+
+
+def test_k_means_may_start_at_clusters():
+    """Of plain k-means: the same centres as from labelled means and the clusters that no known class has."""
+    trained = fitted(decided_for("gcd"))
+    features = normalize(trained.prediction.features.numpy())
+    clusters = kmeans(features, CLASSES, 0).clusters
+    known = [features[k == LABELS].mean(axis=0) for k in range(KNOWN)]
+    home = {np.bincount(clusters[k == LABELS]).argmax() for k in range(KNOWN)}  # the groups are far apart
+    new = [features[clusters == c].mean(axis=0) for c in range(CLASSES) if c not in home]
+    reference = semi_kmeans(features, LABELS, CLASSES, initial_centres=np.stack([*known, *new]))
+    assert np.allclose(trained.predictor.classifier.weight.numpy(), reference.centres, atol=1e-6)
+
+
+def test_published_data_sets_have_the_published_start():
+    assert decided_for("gcd").method.kmeans_start == "clusters"
+    assert decided_for("gcd", preset="cub").method.kmeans_start == "random"
+
+
+def test_too_few_clusters_leave_the_start_to_chance(monkeypatch):
+    one = Grouping(np.zeros(N, dtype=np.int64), np.zeros((1, 2), dtype=np.float32))
+    monkeypatch.setattr(gcd, "kmeans", lambda *_: one)
+    found = fitted(decided_for("gcd"))
+    reference = fitted(decided_for("gcd", kmeans_start="random"))
+    assert torch.equal(found.predictor.classifier.weight, reference.predictor.classifier.weight)
 
 
 def test_only_features_are_trained():

@@ -29,10 +29,22 @@ def start_at_clusters(
     """
     from sklearn.preprocessing import normalize
 
-    features = normalize(features)
+    means = means_at_clusters(normalize(features), clusters, labels)
+    directions = normalize(means[: len(classifier.weight)]) * ROW_LENGTH
+    with torch.no_grad():
+        classifier.weight[: len(directions)] = torch.from_numpy(directions)
+
+
+def means_at_clusters(
+    features: NDArray[np.float32], clusters: NDArray[np.int64], labels: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """One row per class: means of the labelled images of each known class, then of the clusters none of them claims.
+
+    >>> rows = np.array([[0, 0], [2, 0], [0, 9]], dtype=np.float32)
+    >>> means_at_clusters(rows, clusters=np.array([0, 0, 1]), labels=np.array([-1, 0, -1])).tolist()
+    [[2.0, 0.0], [0.0, 9.0]]
+    """
     n_known = int(labels.max()) + 1 if len(labels) else 0
     means = [features[labels == k].mean(axis=0) for k in range(n_known)]
     means += [features[clusters == c].mean(axis=0) for c in claimed_clusters(clusters, labels, n_known)[1]]
-    directions = normalize(np.stack(means[: len(classifier.weight)])) * ROW_LENGTH
-    with torch.no_grad():
-        classifier.weight[: len(directions)] = torch.from_numpy(directions)
+    return np.stack(means)
