@@ -19,7 +19,7 @@ from newfound.runs.decisions import DecisionLog
 from newfound.runs.folder import RunFolder
 from newfound.runs.inputs import first_training, gather, known_classes, write_skipped
 from newfound.runs.labelling import Labelled, predict
-from newfound.runs.model import write_model
+from newfound.runs.model import embeddings_of, write_model
 from newfound.runs.provenance import provenance
 from newfound.runs.repeats import check_repeats, make_repeats
 from newfound.runs.results import Results, read_json, read_results
@@ -141,8 +141,8 @@ def discover_table(
             screen.warn(
                 f"{found.empty} of the new classes ended up empty and are left out: fewer --classes may fit better"
             )
-        assignment = assign(found, names, table.unseen_classes())
-        write_assignment(run, table, assignment, oracle=oracle is not None)
-        write_model(run, found.predictor, found.prediction, opened.backbone, labels, assignment, settings, oracle)
+        assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
+        write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
+        write_model(run, found.predictor, embeddings, opened.backbone, labels, assignment, settings, oracle)
         kmeans = found.task.clusters().clusters if referee is not None else None
         return Discovery(run.path, write_score(run, referee, assignment, kmeans, oracle))

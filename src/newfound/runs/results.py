@@ -130,7 +130,6 @@ def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[st
         confidence=_array(images, "confidence", float, np.float64),
         runner_up=_array(images, "runner_up", index.__getitem__, np.int64),
         runner_up_confidence=_array(images, "runner_up_confidence", float, np.float64),
-        nearest_class=_array(own, "nearest_class", index.__getitem__, np.int64),
         is_anchor=_array(images, "is_anchor", "true".__eq__, np.bool_),
     )
     given = _array(images, "given_label", lambda name: index[name] if name else -1, np.int64)

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from newfound.errors import UserError
 from newfound.runs.assignments import NONE_OF_THESE, new_names
+from newfound.runs.nearest_class import nearest_classes
 from newfound.runs.results import Results
 
 LONGEST_NAME = 200
@@ -250,8 +251,12 @@ class Reviewed:
         """For the page."""
         kinds = {number: "known" if number in self.known else "new" for number in self.names}
         labels = [self.label_of_given(i) for i in range(len(self.results))]
+        nearest = nearest_classes(self.results.embeddings, self.class_of, self.next_number).tolist()
         return {
-            "classes": [{"id": k, "name": name, "kind": kinds[k]} for k, name in sorted(self.names.items())],
+            "classes": [
+                {"id": k, "name": name, "kind": kinds[k], "nearest": nearest[k] if nearest[k] >= 0 else None}
+                for k, name in sorted(self.names.items())
+            ],
             "class_of": self.class_of.tolist(),
             "given": np.where(self.placed & (self.results.given >= 0), self.class_of, labels).tolist(),
             "verdict": self.verdict.tolist(),
