@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
 from newfound.settings import Settings
+
+if TYPE_CHECKING:
+    from newfound.runs.final_labels import FinalLabel
 
 WITHOUT = "Delete it to continue without it."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
@@ -82,6 +85,17 @@ class Results:
         if not np.isfinite(found).all():
             raise UserError(f"{path} has numbers that are not finite. {WRITE_AGAIN}")
         return np.asarray(found, dtype=np.float32)
+
+    def final_labels(self) -> list[FinalLabel]:
+        """The label of each image after the decisions of a review, and who decided it; read from disk each time."""
+        from newfound.runs.final_labels import final_labels  # which is made of results
+
+        return final_labels(self)
+
+    @property
+    def labels(self) -> tuple[str | None, ...]:
+        """The final label of each image, by the name it has since a review; None where a person says it has none."""
+        return tuple(final.label for final in self.final_labels())
 
     @cached_property
     def stability(self) -> Stability | None:

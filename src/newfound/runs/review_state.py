@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from newfound.runs.results import Results
 
 LONGEST_NAME = 200
 NOT_A_CLASS = -1
+Decider = Literal["given", "person", "model"]
 Decision = dict[str, Any]  # an action and what it is applied to, as in decisions.json
 
 
@@ -210,6 +211,13 @@ class Reviewed:
         if label < 0:
             return None
         return NOT_A_CLASS if self.verdict[image] < 0 and number == label else label
+
+    def decided_by(self, image: int) -> Decider:
+        """Who says which class an image is of: its given label, a person (also that it is of none), or the model."""
+        label, verdict, number = self.label_of_given(image), self.verdict[image], self.class_of[image]
+        if label >= 0 and not self.placed[image] and verdict <= 0 and not (verdict < 0 and number == label):
+            return "given"
+        return "person" if self.placed[image] or verdict or number == NOT_A_CLASS else "model"
 
     def next_labels(self) -> dict[str, str | None]:
         """File to class name: what the next round may take as labelled; None where a person took the label away.
