@@ -23,10 +23,11 @@ from newfound.report.flat_map import map_of
 from newfound.report.large_classes import large_known_classes
 from newfound.report.page import render_page
 from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails
+from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import Results
 from newfound.screen import Screen
 
-__all__ = ["NAME", "look_through", "write_report"]
+__all__ = ["NAME", "look_through", "write_report", "write_report_again"]
 
 NAME = "report.html"
 
@@ -40,6 +41,12 @@ def write_report(results: Results, screen: Screen, state: dict[str, Any] | None 
     if thumbnails.unreadable:
         screen.warn(f"{thumbnails.unreadable} images could not be read again and have no picture in {path}")
     return path
+
+
+def write_report_again(results: Results, screen: Screen) -> Path:
+    """The report as decisions have it, while nobody else works in the run folder."""
+    with results.run.held():
+        return write_report(results, screen, DecisionLog(results).state())
 
 
 def look_through(

@@ -15,6 +15,7 @@ from typing import Any, get_args
 from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.images import ImageTable
+from newfound.images.class_folders import FolderMeaning
 from newfound.runs.results import Results
 from newfound.runs.review_state import Decider, Reviewed
 from newfound.screen import Screen
@@ -40,10 +41,16 @@ class Origin:
     labels: Path | None = None  # a file of labels
     after: Path | None = None  # an earlier run
     history: dict[str, Any] | None = None  # for round.json
+    folders: FolderMeaning = field(default_factory=FolderMeaning)
 
-    def places(self) -> dict[str, str | None]:
+    def places(self) -> dict[str, str | list[str] | None]:
         """As config.toml has it."""
-        return {"labels": _place(self.labels), "continues": _place(self.after)}
+        return {
+            "labels": _place(self.labels),
+            "continues": _place(self.after),
+            "unlabelled_folders": list(self.folders.unlabelled) or None,
+            "known_folders": list(self.folders.known) or None,
+        }
 
 
 def _place(path: Path | None) -> str | None:
