@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +29,7 @@ def asked_about(
             meaning, option = replace(meaning, unlabelled=(*meaning.unlabelled, name)), "--unlabelled"
         else:
             meaning, option = replace(meaning, known=(*meaning.known, name)), "--known"
-        screen.say(f"{option} {name} says so without a question")
+        screen.say(f"To skip this question next time: {option} {shlex.quote(name)}")
     return meaning
 
 
