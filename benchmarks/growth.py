@@ -166,11 +166,12 @@ def report(data: Data) -> float:
         others = np.roll(np.arange(data.classes), 1)
         assignment = Assignment(
             class_names=names, unseen=(), n_known=data.known, classes=data.groups, confidence=confidence,
-            runner_up=others[data.groups], runner_up_confidence=(1 - confidence) / 2, nearest_class=others,
+            runner_up=others[data.groups], runner_up_confidence=(1 - confidence) / 2,
             is_anchor=np.zeros(data.images, dtype=bool),
         )  # fmt: skip
-        write_assignment(run, table, assignment)
-        run.write_array("embeddings.npy", data.features.astype(np.float16))
+        embeddings = data.features.astype(np.float16)
+        write_assignment(run, table, assignment, embeddings)
+        run.write_array("embeddings.npy", embeddings)
         return seconds_of(lambda: write_report(read_results(run.path), Screen(quiet=True)))
 
 

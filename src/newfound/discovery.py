@@ -12,14 +12,14 @@ from newfound import fitting
 from newfound.distributed import from_first
 from newfound.errors import UserError
 from newfound.images import ImageTable
+from newfound.images.class_folders import said_of_folders
 from newfound.methods import method_of
-from newfound.report import write_report
+from newfound.report import write_report_again
 from newfound.runs.assignments import assign, check_names, write_assignment
-from newfound.runs.decisions import DecisionLog
 from newfound.runs.folder import RunFolder
 from newfound.runs.inputs import first_training, gather, known_classes, write_skipped
 from newfound.runs.labelling import Labelled, predict
-from newfound.runs.model import write_model
+from newfound.runs.model import embeddings_of, write_model
 from newfound.runs.provenance import provenance
 from newfound.runs.repeats import check_repeats, make_repeats
 from newfound.runs.results import Results, read_json, read_results
@@ -62,6 +62,8 @@ def discover(
     settings: Settings | None = None,
     *,
     labels: Path | str | None = None,
+    unlabelled: str | Sequence[str] = (),
+    known: str | Sequence[str] = (),
     after: Path | str | None = None,
     truth: Path | str | None = None,
     out: Path | str | None = None,
@@ -72,7 +74,8 @@ def discover(
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
 
-    ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. ``after`` is an earlier run
+    ``labels`` names labelled files (otherwise class folders do; of folders such as "misc", ``unlabelled`` says that
+    they hold images to sort, ``known`` that they are classes), ``out`` is the run folder. ``after`` is an earlier run
     on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
     has the score of each epoch and metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the
     run is made again with the seeds that follow, and stability.json says which classes come out again. ``report`` False
@@ -82,7 +85,8 @@ def discover(
     check_repeats(settings, repeat)
     places = {"labels": labels, "after": after, "truth": truth, "out": out}
     paths = {name: None if place is None else Path(place) for name, place in places.items()}
-    start = from_first(lambda: gather(Path(folder), settings, resume=resume, screen=screen, **paths))
+    folders = said_of_folders(Path(folder), unlabelled, known, paths["labels"])
+    start = from_first(lambda: gather(Path(folder), settings, folders=folders, resume=resume, screen=screen, **paths))
 
     def run_once(settings: Settings, run: RunFolder) -> Discovery:
         return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=screen)
@@ -92,13 +96,8 @@ def discover(
         with start.run.held():
             make_repeats(start.run, start.settings, repeat, run_once, screen)
     if report:
-        from_first(lambda: _write_report(found, screen))
+        from_first(lambda: write_report_again(found.results, screen))
     return found
-
-
-def _write_report(found: Discovery, screen: Screen) -> None:
-    with found.results.run.held():
-        write_report(found.results, screen, DecisionLog(found.results).state())
 
 
 def discover_table(
@@ -141,8 +140,8 @@ def discover_table(
             screen.warn(
                 f"{found.empty} of the new classes ended up empty and are left out: fewer --classes may fit better"
             )
-        assignment = assign(found, names, table.unseen_classes())
-        write_assignment(run, table, assignment, oracle=oracle is not None)
-        write_model(run, found.predictor, found.prediction, opened.backbone, labels, assignment, settings, oracle)
+        assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
+        write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
+        write_model(run, found.predictor, embeddings, opened.backbone, labels, assignment, settings, oracle)
         kmeans = found.task.clusters().clusters if referee is not None else None
         return Discovery(run.path, write_score(run, referee, assignment, kmeans, oracle))

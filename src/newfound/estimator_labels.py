@@ -14,6 +14,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from newfound.images.class_folders import UNLABELLED_FOLDERS, means_unsorted
 from newfound.runs.assignments import new_names
 
 UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
@@ -40,9 +41,22 @@ def encoded(y: ArrayLike) -> tuple[NDArray[np.int64], NDArray[Any]]:
             warnings.simplefilter("ignore", UserWarning)  # of many classes: here they may have one label each
             check_classification_targets(named)
     known, numbers = np.unique(named, return_inverse=True)
+    _warn_of_unlabelled(known)
     targets = np.full(len(values), -1, dtype=np.int64)
     targets[labelled] = numbers
     return targets, known
+
+
+def _warn_of_unlabelled(known: NDArray[Any]) -> None:
+    """Words that may have been meant as "no label" are classes all the same."""
+    if known.dtype.kind == "U":
+        for name in known.tolist():
+            if name.strip().lower() in UNLABELLED_FOLDERS or means_unsorted(name):
+                warnings.warn(
+                    f"y has {name!r}, which is taken as the name of a class; where there is no label use -1 or None",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
 
 def _marks_unlabelled(value: object) -> bool:

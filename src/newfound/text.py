@@ -31,7 +31,7 @@ def sentence(text: str) -> str:
 
 
 def as_options(values: Mapping[str, object]) -> list[str]:
-    """Settings as words of a command line; what is None is left out.
+    """Settings as words of a command line; what is None is left out, of a tuple every value is a word.
 
     >>> as_options({"image_size": 32, "compile": True, "report": False, "weights": None})
     ['--image-size', '32', '--compile', '--no-report']
@@ -40,6 +40,8 @@ def as_options(values: Mapping[str, object]) -> list[str]:
     for name, value in values.items():
         if isinstance(value, bool):
             words.append(as_option(name if value else f"no_{name}"))
+        elif isinstance(value, tuple):
+            words += [as_option(name), *map(str, value)]
         elif value is not None:
             words += [as_option(name), str(value)]
     return words

@@ -6,9 +6,18 @@ import sys
 import pytest
 
 from newfound.errors import UserError
-from newfound.export import export_folders, export_label_studio, export_onnx, export_parquet, outputs
+from newfound.export import (
+    export_csv,
+    export_folders,
+    export_label_studio,
+    export_onnx,
+    export_parquet,
+    export_xlsx,
+    outputs,
+)
 
-EXPORTS = {"a.onnx": export_onnx, "a.parquet": export_parquet, "a.json": export_label_studio}
+EXPORTS = {"a.onnx": export_onnx, "a.parquet": export_parquet, "a.json": export_label_studio,
+           "a.csv": export_csv, "a.xlsx": export_xlsx}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -46,7 +55,7 @@ def test_a_full_disk_leaves_nothing(made, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    for name in ("a.parquet", "a.json"):
+    for name in ("a.parquet", "a.json", "a.csv", "a.xlsx"):
         with pytest.raises(UserError, match="cannot be written: No space left on device"):
             EXPORTS[name](made / "run", tmp_path / name)
     assert not os.listdir(tmp_path)

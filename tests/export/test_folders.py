@@ -13,7 +13,7 @@ from helping.exporting import HOSTILE, TWIN, Heard, digests, rows
 from newfound.errors import UserError
 from newfound.export import export_folders, folders
 from newfound.export.folders import alike, safe_names
-from newfound.export.reviewed_run import NOT_A_CLASS_NAME, distinct
+from newfound.export.reviewed_run import NOT_A_CLASS_NAME, REJECTED_NAME, distinct
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import read_results
 
@@ -86,12 +86,17 @@ def test_folders_follow_the_decisions(reviewed, run, tmp_path):
     out = export_folders(run, tmp_path / "out", screen=heard)
     classes = {row["folder"]: row for row in rows(tmp_path / "out" / "classes.csv")}
     assert set(classes) == set(out.names) == {name.name for name in (tmp_path / "out").iterdir() if name.is_dir()}
-    assert [row["class"] for row in classes.values()] == [HOSTILE, "red", NOT_A_CLASS_NAME, NOT_A_CLASS_NAME]
-    assert list(classes)[2:] == [NOT_A_CLASS_NAME, f"{NOT_A_CLASS_NAME}-2"]  # the class keeps its name
-    assert [row["kind"] for row in classes.values()] == ["known", "known", "new", ""]
+    assert [row["class"] for row in classes.values()] == [
+        HOSTILE, "red", NOT_A_CLASS_NAME, NOT_A_CLASS_NAME, REJECTED_NAME,
+    ]  # fmt: skip
+    assert list(classes)[2:4] == [NOT_A_CLASS_NAME, f"{NOT_A_CLASS_NAME}-2"]  # the class keeps its name
+    assert [row["kind"] for row in classes.values()] == ["known", "known", "new", "", ""]
     for row in rows(tmp_path / "out" / "files.csv"):
-        number = int(reviewed.class_of[reviewed.results.files.index(row["file"])])
-        assert row["class"] == reviewed.names.get(number, NOT_A_CLASS_NAME)
+        image = reviewed.results.files.index(row["file"])
+        name = reviewed.names.get(int(reviewed.class_of[image]), NOT_A_CLASS_NAME)
+        rejected = reviewed.verdict[image] < 0
+        assert row["class"] == (REJECTED_NAME if rejected else name)
+        assert row["rejected_from"] == (name if rejected else "")
         assert classes[row["copy"].split("/")[0]]["class"] == row["class"]
 
 

@@ -57,6 +57,8 @@ def test_labels_by_people_are_annotations_and_those_by_the_model_predictions(rev
             assert labels == ([] if rejected else [{0: HOSTILE, 1: "red"}[given]])
         else:
             assert labels == ([now] if reviewed.verdict[i] > 0 else [])
+        assert task["data"]["rejected_from"] == ("red" if reviewed.verdict[i] < 0 else "")
+        assert task["data"]["class"] == ("" if reviewed.verdict[i] < 0 else now)
         if not reviewed.placed[i]:
             assert predicted == ([] if reviewed.verdict[i] < 0 else [now])
 

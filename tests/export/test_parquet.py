@@ -45,13 +45,19 @@ def test_parquet_says_what_the_run_says(run, tmp_path):
 def test_parquet_follows_the_decisions(reviewed, run, tmp_path):
     table = read_parquet(export_parquet(run, tmp_path / "t.parquet").file)
     for i, row in enumerate(table.to_pylist()):
-        assert row["class"] == reviewed.names.get(int(reviewed.class_of[i]))
+        rejected = reviewed.verdict[i] < 0
+        assert row["class"] == (None if rejected else reviewed.names.get(int(reviewed.class_of[i])))
+        assert row["rejected_from"] == ("red" if rejected else None)
         assert row["verdict"] == {0: None, 1: "accepted", -1: "rejected"}[int(reviewed.verdict[i])]
         assert row["placed"] == reviewed.placed[i]
         assert row["model_class"] == reviewed.results.assignment.class_names[reviewed.results.assignment.classes[i]]
         assert row["is_new"] == {None: None, HOSTILE: False, "red": False, NOT_A_CLASS_NAME: True}[row["class"]]
     about = json.loads(table.schema.metadata[b"newfound"])
-    assert about["not_a_class"] == sum(row["class"] is None for row in table.to_pylist()) > 0
+    nowhere = [row["verdict"] for row in table.to_pylist() if row["class"] is None]
+    assert (about["not_a_class"], about["rejected"]) == (nowhere.count(None), nowhere.count("rejected"))
+    assert about["not_a_class"] > 0
+    assert about["rejected"] == 1
+    assert sum(item["size"] for item in about["classes"]) + len(nowhere) == table.num_rows
 
 
 def test_plain_names_need_no_column_of_bytes(made, tmp_path):

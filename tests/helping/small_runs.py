@@ -58,12 +58,11 @@ def write_run(
         confidence=np.array(confidence if confidence is not None else random.uniform(0.4, 1, n)),
         runner_up=np.array(runner_up if runner_up is not None else [(k + 1) % len(names) for k in classes]),
         runner_up_confidence=np.full(n, 0.1),
-        nearest_class=np.roll(np.arange(len(names)), -1),
         is_anchor=np.array(anchors if anchors is not None else [False] * n),
     )
-    write_assignment(run, table, assignment)
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    run.write_array("embeddings.npy", unit.astype(np.float16))
+    unit = (embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)).astype(np.float16)
+    write_assignment(run, table, assignment, unit)
+    run.write_array("embeddings.npy", unit)
     run.write_array("map.npy", random.uniform(0, 1, (n, 2)).astype(np.float32))  # t-SNE takes its time
     run.write_csv("skipped.csv", ["file", "reason"], [["broken.jpg", "zero bytes"]])
     return read_results(run.path)

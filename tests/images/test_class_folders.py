@@ -2,12 +2,15 @@
 
 import hashlib
 import os
+import re
 
 import numpy as np
 import pytest
 
 from helping.folders import labels_by_file, only_warning, put, put_image, reasons
+from newfound.errors import UserError
 from newfound.images import read_folder
+from newfound.images.class_folders import FolderMeaning
 
 
 def test_class_folders_and_unlabelled_images(root):
@@ -33,6 +36,43 @@ def test_both_spellings_of_unlabelled_in_any_case(root):
     assert table.class_names == ("cat", "dog")
     assert table.n_labelled == 2
     assert len(table) == 6
+
+
+@pytest.mark.parametrize("name", ["unsorted", "Misc", "OTHER", "To sort", "_rejected", "not a class", "inbox", "new"])
+def test_a_folder_that_may_not_be_sorted_is_no_class_unless_somebody_says_so(root, name):
+    put_image(root / name / "4.png")
+    with pytest.raises(UserError, match=re.escape(f"the folder {name!r} may hold images to sort, or be a known class")):
+        read_folder(root)
+    as_class, to_sort = FolderMeaning(known=(name,)), FolderMeaning(unlabelled=(name,))
+    assert labels_by_file(read_folder(root, folders=as_class))[f"{name}/4.png"] == name
+    assert labels_by_file(read_folder(root, folders=to_sort))[f"{name}/4.png"] is None
+
+
+def test_no_image_is_read_before_it_is_refused(root, monkeypatch):
+    put_image(root / "misc/4.png")
+    monkeypatch.setattr("newfound.images.open_with_digest", None)
+    with pytest.raises(UserError, match="--unlabelled misc for images to sort, --known misc for a class"):
+        read_folder(root)
+
+
+def test_names_of_classes_are_left_alone(root):
+    names = ("news", "brother", "new-1", "otter", "knot", "others-2", "cat/misc")
+    for name in names:
+        put_image(root / name / "4.png")
+    assert set(read_folder(root).class_names) == {"cat", "dog", *names[:-1]}
+
+
+def test_folders_that_are_left_out_need_no_answer(root, tmp_path):
+    put_image(root / "misc/4.png")
+    assert read_folder(root, exclude=[root / "misc"]).class_names == ("cat", "dog")
+
+
+def test_with_a_labels_file_folders_mean_nothing_but_labels_are_remarked_upon(root):
+    put_image(root / "misc/4.png")
+    labels = put(root.parent / "labels.csv", "file,label\nmisc/4.png,unknown\n")
+    table = read_folder(root, labels=labels)
+    assert table.class_names == ("unknown",)
+    assert "'unknown' is taken as the name of a class" in only_warning(table, "leave it blank")
 
 
 def test_unlabelled_means_something_at_the_top_only(root):

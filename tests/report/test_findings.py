@@ -4,6 +4,7 @@ import pytest
 from newfound.report import findings
 from newfound.report.findings import duplicate_groups, similar_classes, similar_pairs, wrong_labels
 from newfound.report.similar_images import nearest, nearest_among, unit_rows
+from newfound.runs.nearest_class import nearest_classes
 
 
 def blobs(sizes, dim=16, spread=0.15, seed=0):
@@ -170,3 +171,13 @@ def test_classes_apart_and_small_classes_are_left_alone():
 def test_an_empty_class_is_no_twin():
     places, classes = blobs([10, 10])
     assert similar_classes(places, classes, np.full(20, 2), n_known=0) == []
+
+
+def test_only_a_nearest_class_may_be_one_with_another():
+    """So that no card says "nearest class: one" and "may be one with another" without a reason."""
+    places, _ = blobs([60])
+    torn = np.arange(60) % 3
+    closest = nearest_classes(unit_rows(places), torn, 3)
+    found = {pair.classes for pair in similar_classes(places, torn, (torn + 1) % 3, n_known=1)}
+    pairs = {(a, b) for a in range(3) for b in range(a + 1, 3)}
+    assert found == {(a, b) for a, b in pairs if closest[a] == b or closest[b] == a} < pairs

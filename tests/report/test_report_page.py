@@ -18,7 +18,7 @@ from newfound.runs.stability import compare
 from newfound.screen import Screen
 
 QUIET = Screen(quiet=True)
-EVERYTHING = ("summary", "labels", "merges", "duplicates", "classes", "map", "numbers", "settings")
+EVERYTHING = ("summary", "labels", "large", "merges", "duplicates", "classes", "map", "numbers", "settings")
 
 
 @pytest.fixture
@@ -286,12 +286,36 @@ def test_a_card_that_has_not_changed_is_left_alone(page, small):
     scroll_to(page, "#class-2")
     page.evaluate("document.querySelector('#class-2').mine = true; document.querySelector('#class-3').mine = true")
     state = changed(small)
-    state["classes"][3]["name"] = "otter"
+    nearest = state["classes"][2]["nearest"]
+    page.evaluate(f"document.querySelector('#class-{nearest}').mine = true")
+    state["classes"][nearest]["name"] = "otter"
     render(page, state)
-    assert page.evaluate("document.querySelector('#class-3').mine") is None
-    state["classes"][0]["name"] = "tiger"
-    render(page, state)
-    assert page.evaluate("document.querySelector('#class-2').mine") is None  # it names new-2, now otter, as nearest
+    assert page.evaluate(f"document.querySelector('#class-{nearest}').mine") is None
+    assert page.evaluate("document.querySelector('#class-2').mine") is None  # it names otter as nearest
+
+
+def test_cards_name_one_nearest_class_and_say_so_where_a_twin_is_another(browser, small, tmp_path):
+    content, thumbnails = look_through(small, QUIET)
+    pair = {"classes": [2, 3], "mixed": 0.5, "runner_up": 0.5, "alike": 0.5, "reason": "They mix."}
+    content["findings"]["merges"] = [pair]
+    content["findings"]["large"] = [{"class": 0, "images": [0, 4], "reason": "1 labelled image, 40 images in all"}]
+    state = content["state"]
+    state["classes"][2]["nearest"], state["classes"][3]["nearest"] = 3, 1
+    path = tmp_path / "page.html"
+    path.write_text(render_page(content, thumbnails.pictures), "utf-8")
+    with opened(browser, path) as page:
+        hints = {k: page.locator(f"#class-{k} .hint").all_inner_texts() for k in range(4)}
+        assert hints[2] == ["May be one with new-2."]
+        assert hints[3] == ["May be one with new-1 (whose nearest class this is)."]
+        assert hints[0] == ["Much larger than its labels suggest: it may have taken in a new class."]
+        assert "Nearest class\nnew-2" in page.locator("#class-2").inner_text()
+        assert "Nearest class\ndog" in page.locator("#class-3").inner_text()
+        assert "1 labelled image, 40 images in all" in page.locator("#large").inner_text()
+        assert page.locator("#merges .pair").count() == 1
+        state["classes"][2]["nearest"] = 0  # as after a decision that moved images
+        render(page, json.loads(json.dumps({**state, "revision": 1})))
+        assert page.locator("#merges .pair").count() == 0
+        assert page.locator("#class-2 .hint").count() == 0
 
 
 def test_hooks_see_every_card_and_tile(browser, small, tmp_path):

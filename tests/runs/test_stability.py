@@ -17,7 +17,7 @@ def assignment(classes, n_known=0, size=None):
     n, k = len(classes), size or max(int(classes.max()) + 1, n_known)
     names = tuple(f"known-{i}" if i < n_known else f"new-{i - n_known + 1}" for i in range(k))
     confidence = np.linspace(0.5, 1, n)
-    return Assignment(names, (), n_known, classes, confidence, classes, confidence, np.zeros(k, int), np.zeros(n, bool))
+    return Assignment(names, (), n_known, classes, confidence, classes, confidence, np.zeros(n, bool))
 
 
 def naive_together(own, others, k):

@@ -27,6 +27,7 @@ NUMBER = tyro.conf.arg(metavar="N")
 NAME = tyro.conf.arg(metavar="NAME")
 FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="")
 FOLDER = tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
+NAMES = tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 USUAL_REPEAT = 3

@@ -13,21 +13,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from newfound.atomic import write_csv
 from newfound.errors import UserError
 from newfound.export.outputs import cannot_write
 from newfound.export.reviewed_run import (
-    NOT_A_CLASS_NAME,
+    class_name,
     classes_with_images,
     distinct,
+    exported_classes,
     given_name,
     human_class,
     own_names_first,
     plain,
     read_decided,
+    rejected_from,
 )
 from newfound.images.scan import Skipped, why_not
-from newfound.runs.review_state import NOT_A_CLASS, Reviewed
+from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen, megabytes
 
 LONGEST = 120  # bytes of a folder's name: systems take 255, but some only 260 for a whole path
@@ -73,16 +77,18 @@ def export_folders(run: Path | str, out: Path, *, link: bool = False, screen: Sc
     _place(items, out, link, screen)
     _write_index(out, reviewed, names, items, missing)
     _tell(out, reviewed, names, items, missing, link, screen)
-    return FoldersExport(out, {folder: _name(reviewed, k) for k, folder in names.items()}, len(items), tuple(missing))
+    return FoldersExport(
+        out, {folder: class_name(reviewed, k) for k, folder in names.items()}, len(items), tuple(missing)
+    )
 
 
 # Names
 
 
 def folder_names(reviewed: Reviewed) -> dict[int, str]:
-    """A folder for each class that images are in, `NOT_A_CLASS` among them."""
+    """A folder for each class that images are exported as, `NOT_A_CLASS` and `REJECTED` among them."""
     numbers = classes_with_images(reviewed)
-    return dict(zip(numbers, safe_names([_name(reviewed, k) for k in numbers]), strict=True))
+    return dict(zip(numbers, safe_names([class_name(reviewed, k) for k in numbers]), strict=True))
 
 
 def safe_names(names: Sequence[str]) -> list[str]:
@@ -113,10 +119,6 @@ def _numbered_file(name: str, number: int) -> str:
     return f"{stem}-{number}{extension}"
 
 
-def _name(reviewed: Reviewed, number: int) -> str:
-    return NOT_A_CLASS_NAME if number == NOT_A_CLASS else reviewed.names[number]
-
-
 # Before anything is written
 
 
@@ -136,9 +138,9 @@ def _found(reviewed: Reviewed, root: Path, names: dict[int, str]) -> tuple[list[
     """The images that are still there with their places, the others, and how many bytes they are."""
     items: list[_Item] = []
     missing: list[Skipped] = []
-    size = 0
+    size, classes = 0, exported_classes(reviewed)
     for number, folder in names.items():
-        members = reviewed.members(number)
+        members = np.flatnonzero(classes == number)
         files = [reviewed.results.files[i] for i in members]
         own = distinct((file.rsplit("/", 1)[-1] for file in files), alike, _numbered_file)
         for i, file, name in zip(members, files, own, strict=True):
@@ -217,29 +219,30 @@ def _link(source: Path, target: Path) -> None:
 def _write_index(
     out: Path, reviewed: Reviewed, names: dict[int, str], items: Sequence[_Item], missing: Sequence[Skipped]
 ) -> None:
-    counted = Counter(int(reviewed.class_of[item.image]) for item in items)
+    classes = exported_classes(reviewed)
+    counted = Counter(int(classes[item.image]) for item in items)
     mark, true = (["oracle"], ["true"]) if reviewed.results.oracle else ([], [])
     if missing:
         _write(out / "missing.csv", ["file", "reason"], ([item.file, item.reason] for item in missing))
     files = reviewed.results.files
     _write(
         out / "files.csv",
-        ["copy", "file", "class", "given_label", *mark],
+        ["copy", "file", "class", "given_label", "rejected_from", *mark],
         (
-            [item.target, files[item.image], _name(reviewed, int(reviewed.class_of[item.image])),
-             given_name(reviewed, item.image) or "", *true]
+            [item.target, files[item.image], class_name(reviewed, int(classes[item.image])),
+             given_name(reviewed, item.image) or "", rejected_from(reviewed, item.image) or "", *true]
             for item in items
         ),
     )  # fmt: skip
     _write(
         out / "classes.csv",
         ["folder", "class", "kind", "files", *mark],
-        ([folder, _name(reviewed, k), _kind(reviewed, k), counted[k], *true] for k, folder in names.items()),
+        ([folder, class_name(reviewed, k), _kind(reviewed, k), counted[k], *true] for k, folder in names.items()),
     )
 
 
 def _kind(reviewed: Reviewed, number: int) -> str:
-    return "" if number == NOT_A_CLASS else "known" if number in reviewed.known else "new"
+    return "" if number not in reviewed.names else "known" if number in reviewed.known else "new"
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -265,6 +268,7 @@ def _tell(
             f"{len(missing):,} images are left out, such as {missing[0].file}: {missing[0].reason}; see missing.csv"
         )
     labelled = ((item.image, human_class(reviewed, item.image)) for item in items)
-    elsewhere = sum(number is not None and number != reviewed.class_of[i] for i, number in labelled)
+    classes = exported_classes(reviewed)
+    elsewhere = sum(number is not None and number != classes[i] for i, number in labelled)
     if elsewhere:
         screen.warn(f"{elsewhere:,} images have a given label and are in another folder, as the model predicts")

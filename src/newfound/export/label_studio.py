@@ -14,11 +14,13 @@ from newfound.export.outputs import check_free, new_file
 from newfound.export.reviewed_run import (
     NOT_A_CLASS_NAME,
     VERDICTS,
+    exported_classes,
     given_name,
     human_class,
     own_names_first,
     plain,
     read_decided,
+    rejected_from,
 )
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, shown
@@ -57,7 +59,8 @@ def export_label_studio(run: Path | str, out: Path, *, screen: Screen | None = N
     if not root.is_dir():
         raise UserError(f"{root} is not a folder of images: Label Studio could not show them")
     choices = choice_names(reviewed)
-    tasks = [_task(reviewed, choices, i, root.name) for i in range(len(reviewed.results))]
+    classes = exported_classes(reviewed).tolist()
+    tasks = [_task(reviewed, choices, i, number, root.name) for i, number in enumerate(classes)]
     lines = [f"    <Choice value={quoteattr(choice)}/>" for choice in choices.values()]
     with new_file(config) as file:
         file.write(CONFIG.format(choices="\n".join(lines)))
@@ -86,18 +89,19 @@ def image_url(file: str, folder: str) -> str:
     return f"/data/local-files/?d={quote(path, safe='/', errors='surrogateescape')}"
 
 
-def _task(reviewed: Reviewed, choices: dict[int, str], image: int, folder: str) -> dict[str, Any]:
+def _task(reviewed: Reviewed, choices: dict[int, str], image: int, number: int, folder: str) -> dict[str, Any]:
     results, human = reviewed.results, human_class(reviewed, image)
-    given = given_name(reviewed, image)
+    given, rejected = given_name(reviewed, image), rejected_from(reviewed, image)
     confidence = float(results.assignment.confidence[image])
     task: dict[str, Any] = {
         "data": {
             "image": image_url(results.files[image], folder),
             "file": plain(results.files[image]),
-            "class": choices[int(reviewed.class_of[image])],
+            "class": choices.get(number, ""),  # a rejected image has none
             "confidence": confidence,
             "given_label": "" if given is None else plain(given),
             "verdict": VERDICTS.get(int(reviewed.verdict[image]), ""),
+            "rejected_from": "" if rejected is None else plain(rejected),
         }
     }
     predicted = _predicted(reviewed, image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from newfound.export.outputs import check_free, need, new_file
-from newfound.export.reviewed_run import VERDICTS, given_name, plain, read_decided
+from newfound.export.reviewed_run import (
+    REJECTED,
+    VERDICTS,
+    exported_classes,
+    given_name,
+    plain,
+    read_decided,
+    rejected_from,
+)
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen
 
@@ -64,7 +73,8 @@ def _schema(reviewed: Reviewed, dim: int) -> Any:
     fields = [
         ("file", text),
         *([] if all(plain(file) == file for file in results.files) else [("file_bytes", pa.binary())]),
-        ("given_label", text), ("class", text), ("is_new", pa.bool_()), ("verdict", text), ("placed", pa.bool_()),
+        ("given_label", text), ("class", text), ("is_new", pa.bool_()), ("verdict", text),
+        ("rejected_from", text), ("placed", pa.bool_()),
         ("model_class", text), ("model_is_new", pa.bool_()), ("confidence", pa.float64()), ("runner_up", text),
         ("runner_up_confidence", pa.float64()), ("is_anchor", pa.bool_()),
         ("embedding", pa.list_(pa.float32(), dim)),
@@ -74,7 +84,7 @@ def _schema(reviewed: Reviewed, dim: int) -> Any:
 
 
 def _about(reviewed: Reviewed) -> dict[str, Any]:
-    sizes = {number: len(reviewed.members(number)) for number in [*reviewed.names, NOT_A_CLASS]}
+    sizes = Counter(exported_classes(reviewed).tolist())
     return {
         "version": version("newfound"),
         "images": plain(str(reviewed.results.root)),
@@ -83,6 +93,7 @@ def _about(reviewed: Reviewed) -> dict[str, Any]:
             for k, name in sorted(reviewed.names.items())
         ],
         "not_a_class": sizes[NOT_A_CLASS],
+        "rejected": sizes[REJECTED],
         "model_classes": [plain(name) for name in reviewed.results.assignment.class_names],
         **({"oracle": True} if reviewed.results.oracle else {}),
     }
@@ -90,17 +101,19 @@ def _about(reviewed: Reviewed) -> dict[str, Any]:
 
 def _columns(reviewed: Reviewed, images: slice) -> dict[str, Any]:
     results = reviewed.results
-    a, files, numbers = results.assignment, results.files[images], reviewed.class_of[images].tolist()
+    a, files, numbers = results.assignment, results.files[images], exported_classes(reviewed)[images].tolist()
     names = [plain(name) for name in a.class_names]
     decided = {number: plain(name) for number, name in reviewed.names.items()}
     given = [given_name(reviewed, i) for i in range(images.start, images.stop)]
+    rejected = [rejected_from(reviewed, i) for i in range(images.start, images.stop)]
     return {
         "file": [plain(file) for file in files],
         "file_bytes": [file.encode("utf-8", "surrogateescape") for file in files],
         "given_label": [None if name is None else plain(name) for name in given],
         "class": [decided.get(number) for number in numbers],
-        "is_new": [None if number == NOT_A_CLASS else number not in reviewed.known for number in numbers],
+        "is_new": [None if number < 0 else number not in reviewed.known for number in numbers],
         "verdict": [VERDICTS.get(verdict) for verdict in reviewed.verdict[images].tolist()],
+        "rejected_from": [None if name is None else plain(name) for name in rejected],
         "placed": reviewed.placed[images],
         "model_class": [names[k] for k in a.classes[images]],
         "model_is_new": a.classes[images] >= a.n_known,

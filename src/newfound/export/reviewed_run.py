@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.results import read_results
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 
 NOT_A_CLASS_NAME = "not a class"  # where images of dismissed classes go
+REJECTED, REJECTED_NAME = -2, "_rejected"  # where images go that a person rejected from their class
 VERDICTS = {1: "accepted", -1: "rejected"}
 
 
@@ -18,10 +22,32 @@ def read_decided(run: Path | str) -> Reviewed:
     return reviewed_of(read_results(run))
 
 
+def exported_classes(reviewed: Reviewed) -> NDArray[np.int64]:
+    """The class that each image is exported as: the one it is in, but for a rejected one that of its given label.
+
+    Without a label, or rejected from the very class that its label names, it is `REJECTED`.
+    """
+    classes = reviewed.class_of.copy()
+    for image in np.flatnonzero(reviewed.verdict < 0).tolist():
+        label = human_class(reviewed, image)
+        classes[image] = REJECTED if label is None else label
+    return classes
+
+
+def rejected_from(reviewed: Reviewed, image: int) -> str | None:
+    """The class that a person rejected an image from."""
+    return reviewed.names[int(reviewed.class_of[image])] if reviewed.verdict[image] < 0 else None
+
+
 def classes_with_images(reviewed: Reviewed) -> list[int]:
-    """The numbers of the classes that images are in, `NOT_A_CLASS` last."""
-    used = set(reviewed.class_of.tolist())
-    return [*sorted(used & reviewed.names.keys()), *([NOT_A_CLASS] if NOT_A_CLASS in used else [])]
+    """The numbers of the classes that images are exported as, `NOT_A_CLASS` and `REJECTED` last."""
+    used = set(exported_classes(reviewed).tolist())
+    return [*sorted(used & reviewed.names.keys()), *(number for number in (NOT_A_CLASS, REJECTED) if number in used)]
+
+
+def class_name(reviewed: Reviewed, number: int) -> str:
+    """Of a class, `NOT_A_CLASS` or `REJECTED`."""
+    return {NOT_A_CLASS: NOT_A_CLASS_NAME, REJECTED: REJECTED_NAME}.get(number) or reviewed.names[number]
 
 
 def human_class(reviewed: Reviewed, image: int) -> int | None:

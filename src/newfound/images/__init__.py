@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from newfound.errors import UserError
+from newfound.images.class_folders import UNLABELLED_FOLDERS, FolderMeaning, means_unsorted, refuse_unclear
 from newfound.images.decode import Unreadable, open_with_digest
 from newfound.images.labels import LabelFile, LabelRow, listed, read_labels
 from newfound.images.matching import match_rows
@@ -22,7 +23,6 @@ from newfound.images.table import UNLABELLED, ImageTable
 
 __all__ = ["UNLABELLED", "ImageTable", "read_folder"]
 
-UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 LABEL_FILE_NAMES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 
 _PROOF_SIDE = 256  # enough pixels to prove a file readable, and quick for large JPEGs
@@ -32,13 +32,15 @@ def read_folder(
     root: Path,
     *,
     labels: Path | None = None,
+    folders: FolderMeaning = FolderMeaning(),  # noqa: B008 - it cannot change
     exclude: Collection[Path] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ImageTable:
     """Find, read and check every image below `root`.
 
-    Without `labels`, each top-level folder is a known class (an empty one too), except `unlabelled`, and
-    loose files are unlabelled. With a labels file, folders mean nothing and files it does not name are
+    Without `labels`, each top-level folder is a known class (an empty one too), except `unlabelled` and what
+    `folders` says, and loose files are unlabelled. A name such as "misc" is refused unless `folders` says what
+    it means. With a labels file, folders mean nothing and files it does not name are
     unlabelled. Whatever cannot be used is listed in `skipped`; paths in `exclude` are left out in silence.
 
     >>> import tempfile
@@ -56,7 +58,11 @@ def read_folder(
     label_file = None if labels is None else read_labels(labels)
     scan = look_through(root, left_out=identities(exclude if labels is None else [*exclude, labels]))
     # Before the files are read, which may take long: a wrong labels file should show at once.
-    given = _labels_of_folders(scan) if label_file is None else _labels_of_file(root, label_file, scan)
+    if label_file is None:
+        refuse_unclear(root, folders.unclear(scan.top_folders))
+        given = _labels_of_folders(scan, folders)
+    else:
+        given = _labels_of_file(root, label_file, scan)
     digests, unreadable = _read_all(root, scan.files, on_progress)
     skipped = sorted([*scan.skipped, *unreadable], key=lambda item: (item.file, item.reason))
     if not digests:
@@ -139,8 +145,8 @@ def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> s
 # Labels from folders
 
 
-def _labels_of_folders(scan: Scan) -> _Given:
-    classes = {name for name in scan.top_folders if name.strip().lower() not in UNLABELLED_FOLDERS}
+def _labels_of_folders(scan: Scan, folders: FolderMeaning) -> _Given:
+    classes = {name for name in scan.top_folders if folders.is_class(name)}
     top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
     label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
     unused = [name for name in sorted(scan.files) if name.lower() in LABEL_FILE_NAMES]
@@ -208,7 +214,7 @@ def _warn_of_skipped_rows(rows: Mapping[str, LabelRow], skipped: Iterable[Skippe
 
 def _warn_of_unlabelled_class(classes: Iterable[str]) -> Iterator[str]:
     for name in classes:
-        if name.lower() in UNLABELLED_FOLDERS:
+        if name.lower() in UNLABELLED_FOLDERS or means_unsorted(name):
             yield f"the label {name!r} is taken as the name of a class; to mean unlabelled, leave it blank"
 
 

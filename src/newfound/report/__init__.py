@@ -20,12 +20,14 @@ from newfound.report.findings import (
     wrong_labels,
 )
 from newfound.report.flat_map import map_of
+from newfound.report.large_classes import large_known_classes
 from newfound.report.page import render_page
 from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails
+from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import Results
 from newfound.screen import Screen
 
-__all__ = ["NAME", "look_through", "write_report"]
+__all__ = ["NAME", "look_through", "write_report", "write_report_again"]
 
 NAME = "report.html"
 
@@ -41,6 +43,12 @@ def write_report(results: Results, screen: Screen, state: dict[str, Any] | None 
     return path
 
 
+def write_report_again(results: Results, screen: Screen) -> Path:
+    """The report as decisions have it, while nobody else works in the run folder."""
+    with results.run.held():
+        return write_report(results, screen, DecisionLog(results).state())
+
+
 def look_through(
     results: Results, screen: Screen, state: dict[str, Any] | None = None
 ) -> tuple[dict[str, Any], Thumbnails]:
@@ -50,15 +58,17 @@ def look_through(
     with threadpool_limits(1):  # the same sums, and so the same findings, on every number of cores
         labels = wrong_labels(embeddings, results.given, a.classes, a.confidence, a.runner_up_confidence)
         merges = similar_classes(embeddings, a.classes, a.runner_up, a.n_known)
+        large = large_known_classes(embeddings, results.given, a.classes, a.n_known)
         copies = similar_pairs(embeddings, SAME_FEATURES)
         places = map_of(results.run, embeddings)
         needed = [item.image for item in labels] + copies.first.tolist() + copies.second.tolist()
+        needed += [i for item in large for i in item.images]
         needed += [i for entry in (stability_of(results) or {}).get("elsewhere", []) for i in entry["images"]]
         thumbnails = make_thumbnails(
             results.root, results.files, gallery_order(a.classes, a.confidence, needed), screen
         )
         looks_alike = similar_pairs(thumbnails.looks, SAME_LOOK).of(np.array(list(thumbnails.pictures), np.int64))
-    findings = Findings(labels, duplicate_groups(copies, looks_alike), merges)
+    findings = Findings(labels, duplicate_groups(copies, looks_alike), merges, large)
     content = page_content(results, places, findings, state)
     content["thumbnails"] = {"unreadable": thumbnails.unreadable, "left_out": thumbnails.left_out}
     return content, thumbnails

@@ -13,6 +13,7 @@ import numpy as np
 from newfound.errors import UserError
 from newfound.methods import own_settings
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
+from newfound.report.large_classes import LargeClass
 from newfound.report.similar_images import Floats
 from newfound.runs.decisions import initial_state
 from newfound.runs.results import Results, read_json
@@ -52,11 +53,9 @@ def page_content(
             "labels": [asdict(item) for item in findings.labels],
             "duplicates": [asdict(item) for item in findings.duplicates],
             "merges": [{**asdict(item), "alike": item.alike, "reason": reason(item)} for item in findings.merges],
+            "large": [_large(item) for item in findings.large],
         },
-        "classes": [
-            {"id": k, "name": name, "kind": _kind(k, a.n_known), "nearest": int(a.nearest_class[k])}
-            for k, name in enumerate(a.class_names)
-        ],
+        "classes": [{"id": k, "name": name, "kind": _kind(k, a.n_known)} for k, name in enumerate(a.class_names)],
         "unseen": list(a.unseen),
         "count": count,
         "stability": stability_of(results),
@@ -94,6 +93,7 @@ def summary(
         "" if results.stability is None else results.stability.sentence(results.assignment),
         _of_labels(results, findings.labels),
         _of_confidence(results),
+        _of_large(findings.large),
         _of_merges(findings.merges),
         _of_duplicates(findings.duplicates),
         _of_truth(metrics),
@@ -143,6 +143,16 @@ def _of_confidence(results: Results) -> str:
     return f"{text} and unsure of {unsure:,} (below {_percent(UNCERTAIN)})." if unsure else f"{text}."
 
 
+def _of_large(large: Sequence[LargeClass]) -> str:
+    if not large:
+        return ""
+    one = len(large) == 1
+    return (
+        f"{_n(len(large), 'known class')} {'is' if one else 'are'} much larger than {'its' if one else 'their'} labels "
+        "suggest and may have taken in a new one."
+    )
+
+
 def _of_merges(merges: Sequence[Merge]) -> str:
     if not merges:
         return ""
@@ -181,6 +191,14 @@ def reason(pair: Merge) -> str:
         f"Neighbours mix {_percent(pair.mixed)} as much as within one class; "
         f"{_percent(pair.runner_up)} of the images have the other as second choice."
     )
+
+
+def _large(item: LargeClass) -> dict[str, Any]:
+    reason = (
+        f"{_n(item.labelled, 'labelled image')}, {_n(item.size, 'image')} in all; "
+        f"going by the other known classes, one expects about {item.expected:,}."
+    )
+    return {"class": item.class_, "images": list(item.images), "reason": reason}
 
 
 def _settings(results: Results) -> dict[str, Any]:

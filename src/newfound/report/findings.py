@@ -5,14 +5,16 @@ Each is a pure function of arrays. The thresholds are measured: docs/report.md s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from newfound.report.large_classes import LargeClass
 from newfound.report.similar_images import CELLS, Floats, Ints, blocks, nearest, unit_rows
+from newfound.runs.nearest_class import nearest_classes
 
 SURE, CLEARLY = 0.3, 3.0  # confidence, and how many times that of the runner-up, to stand against a label
 CONFUSED = 0.05  # share of a label's images that go the same way, from which it is the model that confuses the two
@@ -67,6 +69,7 @@ class Findings:
     labels: list[WrongLabel]
     duplicates: list[Duplicates]
     merges: list[Merge]
+    large: list[LargeClass] = field(default_factory=list)
 
 
 def wrong_labels(
@@ -213,6 +216,8 @@ def similar_classes(
 ) -> list[Merge]:
     """Pairs of classes that share neighbours and second choices almost as if they were one, the most alike first.
 
+    One of the two is the nearest class of the other (`nearest_classes`), as it is called elsewhere on the page.
+
     >>> places = np.array([[1, 0.1 * i] for i in range(8)] + [[-1, 0.1 * i] for i in range(4)])
     >>> found = similar_classes(places, np.array([0, 1] * 4 + [2] * 4), np.array([1, 0] * 4 + [0] * 4), n_known=1)
     >>> [pair.classes for pair in found]
@@ -220,14 +225,15 @@ def similar_classes(
     """
     size = int(max(classes.max(), runner_up.max())) + 1
     sizes = np.bincount(classes, minlength=size)
-    mixed = _mixing(unit_rows(embeddings), classes, sizes)
+    unit = unit_rows(embeddings)
+    mixed, closest = _mixing(unit, classes, sizes), nearest_classes(unit, classes, size)
     second = np.zeros((size, size))
     np.add.at(second, (classes, runner_up), 1.0)
     second = (second + second.T) / np.maximum(sizes[:, None] + sizes, 1)
     pairs = [
         Merge((a, b), float(mixed[a, b]), float(second[a, b]))
         for a, b in np.argwhere(np.triu(mixed * second >= ALIKE**2, 1)).tolist()
-        if b >= n_known  # two known ones are two by their labels
+        if b >= n_known and (closest[a] == b or closest[b] == a)  # two known ones are two by their labels
     ]
     return sorted(pairs, key=lambda pair: (-round(pair.alike, 3), pair.classes))[:most]
 

@@ -38,6 +38,7 @@ def review(
     results = read_results(run)
     with results.run.held(), listening(port) as listener:
         log = DecisionLog(results)
+        log.state()  # embeddings that cannot be read should show before anything is served
         content, thumbnails = pages_content(results, screen)
         token = secrets.token_urlsafe(24)
         port = listener.getsockname()[1]
@@ -76,7 +77,8 @@ def pages_content(results: Results, screen: Screen) -> tuple[dict[str, Any], dic
             content, thumbnails = read_page(path)
             same_images = content["images"]["file"] == list(results.files)
             same_classes = len(content["classes"]) == len(results.assignment.class_names)
-            if same_images and same_classes and content.get("stability") == stability_of(results):
+            complete = "large" in content["findings"]  # earlier versions did not look for it
+            if complete and same_images and same_classes and content.get("stability") == stability_of(results):
                 return content, thumbnails
         except (ValueError, KeyError, IndexError):
             screen.warn(f"{path} is not as newfound writes it; it is written again")

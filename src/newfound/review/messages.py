@@ -43,6 +43,7 @@ class ClassNow(BaseModel):
     id: int
     name: str
     kind: Literal["known", "new"]
+    nearest: int | None  # the class whose images lie closest, None for a class without images
 
 
 class State(BaseModel):

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from newfound.errors import UserError
 from newfound.fitting import Found
 from newfound.images import ImageTable
 from newfound.runs.folder import RunFolder
+from newfound.runs.nearest_class import nearest_classes
 
 ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
@@ -31,7 +30,6 @@ class Assignment:
     confidence: NDArray[np.float64]  # N
     runner_up: NDArray[np.int64]  # N
     runner_up_confidence: NDArray[np.float64]  # N
-    nearest_class: NDArray[np.int64]  # K: the class whose direction is closest
     is_anchor: NDArray[np.bool_]  # N: treated as labelled for a new class in the last epoch
 
     def sizes(self) -> NDArray[np.int64]:
@@ -57,9 +55,8 @@ def check_names(class_names: Sequence[str]) -> None:
 
 def assign(found: Found, known_names: tuple[str, ...], unseen: tuple[str, ...] = ()) -> Assignment:
     """Take the most probable class of each image."""
-    prediction, directions = found.prediction, found.predictor.classifier.weight
-    names = new_names(known_names + unseen, len(directions) - len(known_names))
-    probabilities = prediction.probabilities.numpy()
+    probabilities = found.prediction.probabilities.numpy()
+    names = new_names(known_names + unseen, probabilities.shape[1] - len(known_names))
     best, second = two_best(probabilities)
     rows = np.arange(len(probabilities))
     return Assignment(
@@ -70,7 +67,6 @@ def assign(found: Found, known_names: tuple[str, ...], unseen: tuple[str, ...] =
         confidence=probabilities[rows, best].astype(np.float64),
         runner_up=second,
         runner_up_confidence=probabilities[rows, second].astype(np.float64),
-        nearest_class=_nearest(directions),
         is_anchor=found.is_anchor,
     )
 
@@ -103,14 +99,9 @@ def new_names(known: tuple[str, ...], count: int) -> tuple[str, ...]:
     return tuple(f"{prefix}-{i + 1}" for i in range(count))
 
 
-def _nearest(directions: Tensor) -> NDArray[np.int64]:
-    unit = directions.detach().cpu().double()
-    unit = torch.nn.functional.normalize(unit, dim=1)  # a class without any direction is near to none
-    cosines = (unit @ unit.T).fill_diagonal_(-2.0)
-    return np.asarray(cosines.argmax(dim=1), dtype=np.int64)
-
-
-def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle: bool = False) -> None:
+def write_assignment(
+    run: RunFolder, table: ImageTable, a: Assignment, embeddings: NDArray[np.floating], *, oracle: bool = False
+) -> None:
     """assignments.csv and classes.csv; a run that used the truth has a last column that says so."""
     mark = ["true"] if oracle else []
     given = [table.class_names[label] if label >= 0 else "" for label in table.labels]
@@ -128,10 +119,11 @@ def write_assignment(run: RunFolder, table: ImageTable, a: Assignment, *, oracle
         ),
     )  # fmt: skip
     sizes, confidence = a.sizes(), a.mean_confidence()
+    nearest = nearest_classes(embeddings, a.classes, len(a.class_names))
     classes = [
         [
             k, name, "known" if k < a.n_known else "new", sizes[k],
-            f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[a.nearest_class[k]], *mark,
+            f"{confidence[k]:.6f}" if sizes[k] else "", a.class_names[nearest[k]] if nearest[k] >= 0 else "", *mark,
         ]
         for k, name in enumerate(a.class_names)
     ]  # fmt: skip

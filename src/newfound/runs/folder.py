@@ -7,7 +7,7 @@ log.jsonl           a line per epoch
 anchors.jsonl       a line per epoch that had anchors
 checkpoint/         each training as it was a few epochs or seconds ago, to resume from; k-means of the frozen features
 assignments.csv     class and confidence of every image
-classes.csv         name, size, nearest class of every class
+classes.csv         name, size, nearest class (by mean features) of every class
 embeddings.npy      features, a row per line of assignments.csv, float16, length 1
 model.safetensors   tail, classifier, references; model.json says how to use them
 metrics.json        only where a truth was given

@@ -8,6 +8,8 @@ from typing import Any
 
 from newfound.errors import UserError
 from newfound.images import ImageTable, read_folder
+from newfound.images.class_folders import FolderMeaning
+from newfound.runs.before_training import check_something_to_sort, meaning_then, show_known_classes
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.first_training import check_serves, classes_there, wanted_from
 from newfound.runs.folder import RunFolder
@@ -34,6 +36,7 @@ def gather(
     settings: Settings,
     *,
     labels: Path | None,
+    folders: FolderMeaning,
     after: Path | None,
     truth: Path | None,
     out: Path | None,
@@ -47,11 +50,14 @@ def gather(
     run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
     run.check_place(resume=resume)
     labels = labels or (None if earlier is None else labels_then(earlier.results))
-    table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen)
-    origin = Origin(labels, after)
+    folders = folders.over(meaning_then(run.path, earlier))
+    table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen, folders)
+    origin = Origin(labels, after, folders=folders)
     if earlier is not None:
         table, settings, history = next_round(table, settings, earlier, screen)
         origin = replace(origin, history=history)
+    check_something_to_sort(table, labels, after)
+    show_known_classes(table, screen)
     return Inputs(run, table, settings, origin, None if truth is None else read_truth(truth, table))
 
 
@@ -60,14 +66,16 @@ def default_out(folder: Path) -> Path:
     return Path(f"newfound-{folder.resolve().name}")
 
 
-def read_table(folder: Path, labels: Path | None, exclude: list[Path], screen: Screen) -> ImageTable:
+def read_table(
+    folder: Path, labels: Path | None, exclude: list[Path], screen: Screen, folders: FolderMeaning
+) -> ImageTable:
     """Look through a folder, and say what is there."""
     with screen.track("reading images", 1) as progress:
 
         def on_progress(done: int, total: int) -> None:
             progress.update(done, total=total)
 
-        table = read_folder(folder, labels=labels, exclude=exclude, on_progress=on_progress)
+        table = read_folder(folder, labels=labels, folders=folders, exclude=exclude, on_progress=on_progress)
     for warning in table.warnings:
         screen.warn(warning)
     screen.say(

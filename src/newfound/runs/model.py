@@ -52,7 +52,7 @@ class Model:
 def write_model(
     run: RunFolder,
     predictor: Predictor,
-    prediction: Prediction,
+    embeddings: Tensor,
     backbone: Backbone,
     labels: NDArray[np.int64],
     assignment: Assignment,
@@ -60,10 +60,9 @@ def write_model(
     oracle: str | None,
 ) -> None:
     """What predicts, references, and how pixels become input; embeddings.npy too."""
-    unit = F.normalize(prediction.features, dim=1).half()
-    run.write_array("embeddings.npy", unit.numpy())
+    run.write_array("embeddings.npy", embeddings.numpy())
     tensors = predictor_tensors(predictor)
-    tensors["references"], tensors["usual_distances"] = references_of(unit, labels, settings.seed)
+    tensors["references"], tensors["usual_distances"] = references_of(embeddings, labels, settings.seed)
     mark = {} if oracle is None else {"oracle": oracle}
     run.write_tensors("model.safetensors", tensors, {"format": "newfound model", **mark})
     run.write_json(
@@ -84,6 +83,11 @@ def write_model(
             **mark,
         },
     )
+
+
+def embeddings_of(prediction: Prediction) -> Tensor:
+    """The features as a run keeps them: N×d, of length 1, in half precision."""
+    return F.normalize(prediction.features, dim=1).half()
 
 
 def predictor_tensors(predictor: Predictor) -> dict[str, Tensor]:

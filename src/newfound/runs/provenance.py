@@ -15,7 +15,7 @@ PACKAGES = ("newfound", "torch", "numpy", "scikit-learn", "pillow")
 
 
 def provenance(
-    table: ImageTable, origin: Mapping[str, str | None], fingerprints: dict[str, str], first_training: dict[str, Any]
+    table: ImageTable, origin: Mapping[str, object], fingerprints: dict[str, str], first_training: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Sections of config.toml."""
     sections: dict[str, dict[str, Any]] = {name: {"fingerprint": value} for name, value in fingerprints.items()}

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
 from newfound.settings import Settings
+
+if TYPE_CHECKING:
+    from newfound.runs.final_labels import FinalLabel
 
 WITHOUT = "Delete it to continue without it."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
@@ -83,6 +86,17 @@ class Results:
             raise UserError(f"{path} has numbers that are not finite. {WRITE_AGAIN}")
         return np.asarray(found, dtype=np.float32)
 
+    def final_labels(self) -> list[FinalLabel]:
+        """The label of each image after the decisions of a review, and who decided it; read from disk each time."""
+        from newfound.runs.final_labels import final_labels  # which is made of results
+
+        return final_labels(self)
+
+    @property
+    def labels(self) -> tuple[str | None, ...]:
+        """The final label of each image, by the name it has since a review; None where a person says it has none."""
+        return tuple(final.label for final in self.final_labels())
+
     @cached_property
     def stability(self) -> Stability | None:
         """Beside runs with other seeds, where there are any."""
@@ -130,7 +144,6 @@ def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[st
         confidence=_array(images, "confidence", float, np.float64),
         runner_up=_array(images, "runner_up", index.__getitem__, np.int64),
         runner_up_confidence=_array(images, "runner_up_confidence", float, np.float64),
-        nearest_class=_array(own, "nearest_class", index.__getitem__, np.int64),
         is_anchor=_array(images, "is_anchor", "true".__eq__, np.bool_),
     )
     given = _array(images, "given_label", lambda name: index[name] if name else -1, np.int64)

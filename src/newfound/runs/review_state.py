@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from newfound.errors import UserError
 from newfound.runs.assignments import NONE_OF_THESE, new_names
+from newfound.runs.nearest_class import nearest_classes
 from newfound.runs.results import Results
 
 LONGEST_NAME = 200
 NOT_A_CLASS = -1
+Decider = Literal["given", "person", "model"]
 Decision = dict[str, Any]  # an action and what it is applied to, as in decisions.json
 
 
@@ -210,6 +212,13 @@ class Reviewed:
             return None
         return NOT_A_CLASS if self.verdict[image] < 0 and number == label else label
 
+    def decided_by(self, image: int) -> Decider:
+        """Who says which class an image is of: its given label, a person (also that it is of none), or the model."""
+        label, verdict, number = self.label_of_given(image), self.verdict[image], self.class_of[image]
+        if label >= 0 and not self.placed[image] and verdict <= 0 and not (verdict < 0 and number == label):
+            return "given"
+        return "person" if self.placed[image] or verdict or number == NOT_A_CLASS else "model"
+
     def next_labels(self) -> dict[str, str | None]:
         """File to class name: what the next round may take as labelled; None where a person took the label away.
 
@@ -250,8 +259,12 @@ class Reviewed:
         """For the page."""
         kinds = {number: "known" if number in self.known else "new" for number in self.names}
         labels = [self.label_of_given(i) for i in range(len(self.results))]
+        nearest = nearest_classes(self.results.embeddings, self.class_of, self.next_number).tolist()
         return {
-            "classes": [{"id": k, "name": name, "kind": kinds[k]} for k, name in sorted(self.names.items())],
+            "classes": [
+                {"id": k, "name": name, "kind": kinds[k], "nearest": nearest[k] if nearest[k] >= 0 else None}
+                for k, name in sorted(self.names.items())
+            ],
             "class_of": self.class_of.tolist(),
             "given": np.where(self.placed & (self.results.given >= 0), self.class_of, labels).tolist(),
             "verdict": self.verdict.tolist(),

@@ -1,25 +1,37 @@
 """Another round on the same images: what a person decided on a run are the labels of the next one.
 
-round.json of a run that continues another one: how classes of the folder are called since (``renamed``), and which
-files have a label there that a person took away (``cleared``). So a photo that comes into the folder "cat" goes to the
-class that "cat" has become, in whichever round that was.
+round.json of a run that continues another one: which round it is (``round``), how classes of the folder are called
+since (``renamed``), which files have a label there that a person took away (``cleared``), and of labels that come from
+earlier rounds who decided them and when (``decided``). So a photo that comes into the folder "cat" goes to the class
+that "cat" has become, in whichever round that was.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.images import ImageTable
+from newfound.images.class_folders import FolderMeaning
 from newfound.runs.results import Results
-from newfound.runs.review_state import Reviewed
+from newfound.runs.review_state import Decider, Reviewed
 from newfound.screen import Screen
 from newfound.settings import Settings
 
 FILE = "round.json"
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened before a run, as in round.json."""
+
+    round: int = 1
+    renamed: dict[str, str] = field(default_factory=dict)  # label in the folder: name of the class now
+    cleared: list[str] = field(default_factory=list)  # files whose label in the folder counts no more
+    decided: dict[str, tuple[Decider, int]] = field(default_factory=dict)  # file: who decided its label, and when
 
 
 @dataclass(frozen=True)
@@ -29,10 +41,16 @@ class Origin:
     labels: Path | None = None  # a file of labels
     after: Path | None = None  # an earlier run
     history: dict[str, Any] | None = None  # for round.json
+    folders: FolderMeaning = field(default_factory=FolderMeaning)
 
-    def places(self) -> dict[str, str | None]:
+    def places(self) -> dict[str, str | list[str] | None]:
         """As config.toml has it."""
-        return {"labels": _place(self.labels), "continues": _place(self.after)}
+        return {
+            "labels": _place(self.labels),
+            "continues": _place(self.after),
+            "unlabelled_folders": list(self.folders.unlabelled) or None,
+            "known_folders": list(self.folders.known) or None,
+        }
 
 
 def _place(path: Path | None) -> str | None:
@@ -73,11 +91,11 @@ def next_round(
         )
     if not set(earlier.results.files) & set(table.files):
         raise UserError(f"{table.root} has none of the images of {run}: there is nothing to continue")
-    before = _read(run)
+    before = read_history(run)
     decided = earlier.next_labels()
     taken_away = {file for file, name in decided.items() if name is None}
-    cleared = set(before["cleared"]) - decided.keys() | taken_away
-    renamed = _renamed(earlier, before["renamed"])
+    cleared = set(before.cleared) - decided.keys() | taken_away
+    renamed = _renamed(earlier, before.renamed)
 
     def label_of(file: str) -> str | None:
         if file in decided or file in cleared:
@@ -88,8 +106,22 @@ def next_round(
     table = table.relabelled({file: label_of(file) for file in table.files})
     classes = max(len(earlier.live_names() | set(table.seen_classes()[1])), table.n_known)
     screen.say(f"after {run}: {table.n_labelled:,} labelled in {table.n_known} classes, {classes} classes in all")
-    history = {"renamed": renamed, "cleared": sorted(cleared)}
-    return table, replace(settings, classes=classes if settings.classes is None else settings.classes), history
+    history = History(before.round + 1, renamed, sorted(cleared), _deciders(earlier, decided, before))
+    return table, replace(settings, classes=classes if settings.classes is None else settings.classes), asdict(history)
+
+
+def _deciders(earlier: Reviewed, labels: dict[str, str | None], before: History) -> dict[str, tuple[Decider, int]]:
+    """Of labels that were not given: who decided them, and in which round."""
+    found: dict[str, tuple[Decider, int]] = {}
+    for i, file in enumerate(earlier.results.files):
+        who = earlier.decided_by(i)
+        if labels.get(file) is None:
+            continue
+        if who != "given":  # the model: an example of a class that a person has named
+            found[file] = who, before.round
+        elif file in before.decided:
+            found[file] = before.decided[file]
+    return found
 
 
 def _renamed(earlier: Reviewed, before: dict[str, str]) -> dict[str, str]:
@@ -101,15 +133,24 @@ def _renamed(earlier: Reviewed, before: dict[str, str]) -> dict[str, str]:
     return {label: name for label, name in now.items() if label != name}
 
 
-def _read(run: Path) -> dict[str, Any]:
+def read_history(run: Path) -> History:
+    """What happened before a run; earlier versions did not write down the round, nor who decided."""
     path = run / FILE
     if not path.is_file():
-        return {"renamed": {}, "cleared": []}
+        return History()
     try:
         content: dict[str, Any] = load_json(path)
         renamed, cleared = dict(content["renamed"]), list(content["cleared"])
-        if not all(isinstance(name, str) for name in [*renamed.values(), *cleared]):
-            raise TypeError("what is not text")
-        return {"renamed": renamed, "cleared": cleared}
+        number = content.get("round", 2)
+        if not all(isinstance(name, str) for name in [*renamed.values(), *cleared]) or not isinstance(number, int):
+            raise TypeError("names that are not text, or a round that is not a number")
+        decided = {file: _decided(*entry) for file, entry in dict(content.get("decided", {})).items()}
+        return History(number, renamed, cleared, decided)
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not as newfound writes it ({error!r})") from error
+
+
+def _decided(who: Decider, number: int) -> tuple[Decider, int]:
+    if who not in get_args(Decider) or not isinstance(number, int):
+        raise ValueError(f"{who!r}, {number!r}")
+    return who, number

@@ -79,7 +79,13 @@ def _is_path(hint: Any) -> bool:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: _utf8(str(v)) if isinstance(v, (str, Path)) else v for k, v in values.items() if v is not None}
+    return {k: _writable(v) for k, v in values.items() if v is not None}
+
+
+def _writable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    return _utf8(str(value)) if isinstance(value, (str, Path)) else value
 
 
 def _utf8(text: str) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated
 import tyro
 
 from newfound.app.command import Command
-from newfound.app.options import FILE, FOLDER, NAME, NUMBER, paragraphs
+from newfound.app.known_classes import asked_about
+from newfound.app.options import FILE, FOLDER, NAME, NAMES, NUMBER, paragraphs
 from newfound.app.tables import show_count
 from newfound.screen import Screen
 from newfound.settings import Settings
@@ -29,6 +30,10 @@ class Count(Command):
     """The images."""
     labels: Annotated[Path | None, FILE] = None
     """CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
+    unlabelled: Annotated[tuple[str, ...], NAMES] = ()
+    """Folders in FOLDER that hold images to sort, beside one called unlabelled."""
+    known: Annotated[tuple[str, ...], NAMES] = ()
+    """Folders in FOLDER that are known classes although their names, such as other or misc, suggest otherwise."""
     backbone: Annotated[str, NAME] = Settings.backbone
     """The network that turns images into features; newfound discover --help lists those there are."""
     weights: Annotated[Path | None, FILE] = None
@@ -42,6 +47,7 @@ class Count(Command):
 
     def run(self, screen: Screen) -> None:
         from newfound import fitting
+        from newfound.images.class_folders import said_of_folders
         from newfound.runs.inputs import read_table
         from newfound.sources.bank import default_bank_folder
         from newfound.training.opened_images import OpenedImages
@@ -50,6 +56,9 @@ class Count(Command):
             backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
             device=self.device,
         )  # fmt: skip
-        table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen)
+        folders = said_of_folders(self.folder, self.unlabelled, self.known, self.labels)
+        if self.labels is None:
+            folders = asked_about(self.folder, folders, screen)
+        table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen, folders)
         opened = OpenedImages(table, settings, screen)
         show_count(fitting.count(opened.pretrained, table.seen_classes()[0], screen), screen)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from newfound.app.command_with_settings import WithSettings
-from newfound.app.options import FILE, FOLDER, NUMBER, paragraphs
+from newfound.app.known_classes import asked_about
+from newfound.app.options import FILE, FOLDER, NAMES, NUMBER, paragraphs
 from newfound.app.tables import show_classes, show_score
 from newfound.screen import Screen
 from newfound.settings import method_name
@@ -27,8 +28,8 @@ FILES = ("report.html", "assignments.csv", "classes.csv", "embeddings.npy", "mod
 class Discover(WithSettings):
     """Sort the images of a folder into known classes and classes it discovers.
 
-    FOLDER holds one folder per known class, and the unlabelled images as loose files or in a folder "unlabelled";
-    or any images, with --labels naming the labelled ones. Nothing in it is changed.
+    FOLDER holds one folder per known class, and the unlabelled images as loose files or in a folder "unlabelled"
+    (or one that --unlabelled names); or any images, with --labels naming the labelled ones. Nothing in it is changed.
     """
 
     after_stop = "The same command with --resume continues from the last checkpoint."
@@ -38,6 +39,10 @@ class Discover(WithSettings):
     """The images."""
     labels: Annotated[Path | None, FILE] = None
     """CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or metadata.jsonl."""
+    unlabelled: Annotated[tuple[str, ...], NAMES] = ()
+    """Folders in FOLDER that hold images to sort, beside one called unlabelled."""
+    known: Annotated[tuple[str, ...], NAMES] = ()
+    """Folders in FOLDER that are known classes although their names, such as other or misc, suggest otherwise."""
     out: Annotated[Path | None, FOLDER] = None
     """The run folder to write. Default: newfound-FOLDER, in the current folder."""
     truth: Annotated[Path | None, FILE] = None
@@ -65,10 +70,15 @@ class Discover(WithSettings):
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
         from newfound.distributed import from_first
+        from newfound.images.class_folders import FolderMeaning
 
+        folders = FolderMeaning(self.unlabelled, self.known)
+        if self.labels is None and self.after is None and not self.resume:
+            folders = asked_about(self.folder, folders, screen)
         found = discover(
-            self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
-            resume=self.resume, repeat=self.repeat, report=self.report, screen=screen,
+            self.folder, self.settings, labels=self.labels, unlabelled=folders.unlabelled, known=folders.known,
+            after=self.after, truth=self.truth, out=self.out, resume=self.resume, repeat=self.repeat,
+            report=self.report, screen=screen,
         )  # fmt: skip
         from_first(lambda: _show(found, screen))
 

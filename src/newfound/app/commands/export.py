@@ -21,6 +21,11 @@ class Export(Command):
     """The run folder."""
     onnx: Annotated[Path | None, FILE] = None
     """The model, from pixels to probabilities, for onnxruntime; compared with ours before it is written."""
+    csv: Annotated[Path | None, FILE] = None
+    """A table of the final labels: for each image the label, who decided it (given, person or model) and in which
+    round, and the model's confidence."""
+    xlsx: Annotated[Path | None, FILE] = None
+    """The same table as an Excel workbook."""
     folders: Annotated[Path | None, FOLDER] = None
     """A folder per class with copies of the images. The originals stay where they are."""
     link: bool = False
@@ -33,12 +38,26 @@ class Export(Command):
     """With --onnx: a local file with the backbone's weights, if the run had one."""
 
     def run(self, screen: Screen) -> None:
-        from newfound.export import export_folders, export_label_studio, export_onnx, export_parquet
+        from newfound.export import (
+            export_csv,
+            export_folders,
+            export_label_studio,
+            export_onnx,
+            export_parquet,
+            export_xlsx,
+        )
 
-        if not (self.onnx or self.folders or self.parquet or self.label_studio):
-            raise UserError("say what to export: --onnx FILE, --folders FOLDER, --parquet FILE or --label-studio FILE")
+        if not any((self.csv, self.xlsx, self.onnx, self.folders, self.parquet, self.label_studio)):
+            raise UserError(
+                "say what to export: --csv FILE, --xlsx FILE, --folders FOLDER, --parquet FILE, --onnx FILE or "
+                "--label-studio FILE"
+            )
         if self.link and not self.folders:
             raise UserError("--link goes with --folders")
+        if self.csv:
+            export_csv(self.run_folder, self.csv, screen=screen)
+        if self.xlsx:
+            export_xlsx(self.run_folder, self.xlsx, screen=screen)
         if self.onnx:
             export_onnx(self.run_folder, self.onnx, weights=self.weights, screen=screen)
         if self.folders:

@@ -18,10 +18,7 @@ class Report(Command):
     """The run folder."""
 
     def run(self, screen: Screen) -> None:
-        from newfound.report import write_report
-        from newfound.runs.decisions import DecisionLog
+        from newfound.report import write_report_again
         from newfound.runs.results import read_results
 
-        results = read_results(self.run_folder)
-        with results.run.held():
-            screen.say(f"written: {write_report(results, screen, DecisionLog(results).state())}")
+        screen.say(f"written: {write_report_again(read_results(self.run_folder), screen)}")

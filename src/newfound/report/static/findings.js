@@ -1,4 +1,4 @@
-// What deserves a look: labels that look wrong, classes that may be one or depend on the seed, nearly the same pictures.
+// What deserves a look: labels that look wrong, classes that are too large, may be one or depend on the seed, and copies.
 
 const FIRST = 12; // findings of a kind before "show all"
 const unfolded = new Set(); // kinds whose findings are all shown
@@ -43,7 +43,7 @@ function panel(id, title, lead, items, make) {
 }
 
 function renderFindings() {
-  const { labels, merges, duplicates } = content.findings;
+  const { labels, large, duplicates } = content.findings;
   panel(
     "labels",
     "Given labels that look wrong",
@@ -52,10 +52,17 @@ function renderFindings() {
     (item) => labelFinding(item, labels),
   );
   panel(
+    "large",
+    "Known classes larger than their labels suggest",
+    "Each may have taken in a new class. Shown are the images least like its labelled ones.",
+    large.filter((item) => classOf(item.class)),
+    largeFinding,
+  );
+  panel(
     "merges",
     "Classes that may be one",
     "At least one of each pair is new. Compare the pictures before you believe it.",
-    merges.filter((pair) => pair.classes.every((id) => classOf(id))),
+    mergesNow(),
     mergeFinding,
   );
   if (content.stability) renderSeeds(content.stability);
@@ -116,6 +123,14 @@ function labelFinding(item, all) {
       el("div", {}, el("dt", { text: now === item.found ? "Model" : "Now" }), el("dd", {}, classLink(now))),
       el("div", {}, el("dt", { text: "Lookalikes" }), el("dd", { text: `${percent(item.neighbours)} agree` })),
     ),
+  ];
+}
+
+function largeFinding(item) {
+  return [
+    el("p", { class: "side-name" }, classLink(item.class), badge(classOf(item.class).kind)),
+    tileList(item.images, `large-${item.class}`, { label: className(item.class) }),
+    el("p", { class: "reason", text: item.reason }),
   ];
 }
 

@@ -159,21 +159,40 @@ function signatureOf(c) {
   return JSON.stringify([c, list.join(), verdicts, nearestName(c.id), around, agreement.get(c.id), opened.has(c.id)]);
 }
 
-function nearestName(id) {
-  const nearest = content.classes.find((c) => c.id === id)?.nearest;
-  return nearest === undefined || !classOf(nearest) || nearest === id ? null : className(nearest);
+/** The class whose images lie closest, as the classes stand now; null for a class without images. */
+function nearestClass(id) {
+  const nearest = classOf(id)?.nearest ?? null;
+  return nearest === null || !classOf(nearest) ? null : nearest;
 }
 
-/** Suggested merges of a class, with classes that are still there. */
+function nearestName(id) {
+  return nearestClass(id) === null ? null : className(nearestClass(id));
+}
+
+/** Suggested merges of classes that are still there, one still the nearest of the other. */
+function mergesNow() {
+  return content.findings.merges.filter(({ classes: [a, b] }) => nearestClass(a) === b || nearestClass(b) === a);
+}
+
+/** Those of one class. */
 function twinsOf(id) {
-  return content.findings.merges
-    .filter((pair) => pair.classes.includes(id) && pair.classes.every((k) => classOf(k)))
+  return mergesNow()
+    .filter((pair) => pair.classes.includes(id))
     .map((pair) => ({ ...pair, other: pair.classes[0] === id ? pair.classes[1] : pair.classes[0] }));
+}
+
+/** "May be one with …", and why a class is named that is not the nearest. */
+function twinsHint(id) {
+  const twins = twinsOf(id);
+  if (!twins.length) return null;
+  const links = twins.map(({ other }) =>
+    other === nearestClass(id) ? classLink(other) : el("span", {}, classLink(other), " (whose nearest class this is)"),
+  );
+  return el("p", { class: "hint" }, "May be one with ", ...joined(links), ".");
 }
 
 function cardHead(c) {
   const list = members.get(c.id) ?? [];
-  const nearest = content.classes.find((k) => k.id === c.id)?.nearest;
   const facts = el("dl", { class: "facts" }, fact("Images", numbers.format(list.length)));
   if (list.length)
     facts.append(
@@ -197,8 +216,7 @@ function cardHead(c) {
         stability.together === null ? null : `(${percent(stability.together)} of pairs together)`,
       ),
     );
-  if (nearestName(c.id) !== null) facts.append(fact("Nearest class", classLink(nearest)));
-  const twins = twinsOf(c.id);
+  if (nearestName(c.id) !== null) facts.append(fact("Nearest class", classLink(nearestClass(c.id))));
   return el(
     "header",
     {},
@@ -211,9 +229,10 @@ function cardHead(c) {
       el("div", { class: "card-actions" }),
     ),
     facts,
-    twins.length
-      ? el("p", { class: "hint" }, "May be one with ", ...joined(twins.map((pair) => classLink(pair.other))), ".")
+    content.findings.large.some((item) => item.class === c.id)
+      ? el("p", { class: "hint", text: "Much larger than its labels suggest: it may have taken in a new class." })
       : null,
+    twinsHint(c.id),
   );
 }
 

@@ -1,0 +1,91 @@
+"""What the folders at the top mean: a known class each, or images that are to be sorted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from newfound.errors import UserError
+from newfound.images.labels import listed
+
+UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
+# Without spaces and punctuation; the last two are folders that an export of newfound itself writes
+_UNSORTED = """
+    unsorted notsorted notyetsorted tosort tobesorted sortme unlabelledimages unlabeledimages notlabelled notlabeled
+    tolabel nolabel nolabels untagged uncategorised uncategorized unclassified unassigned unknown unknowns unidentified
+    unsure misc miscellaneous other others rest remaining various todo tbd pending queue inbox incoming new newimages
+    newphotos newfolder untitled untitledfolder temp tmp dump rejected notaclass
+"""
+USUALLY_UNSORTED = frozenset(_UNSORTED.split())
+
+
+@dataclass(frozen=True)
+class FolderMeaning:
+    """What a person says of folders at the top whose names do not say it."""
+
+    unlabelled: tuple[str, ...] = ()  # hold images to sort
+    known: tuple[str, ...] = ()  # are known classes
+
+    def over(self, earlier: FolderMeaning) -> FolderMeaning:
+        """Both, where the earlier one counts for folders that this one does not name."""
+        said = {*self.unlabelled, *self.known}
+        return FolderMeaning(
+            (*self.unlabelled, *(name for name in earlier.unlabelled if name not in said)),
+            (*self.known, *(name for name in earlier.known if name not in said)),
+        )
+
+    def is_class(self, folder: str) -> bool:
+        """Is it a known class, as far as anybody has said?"""
+        if folder in self.known:
+            return True
+        return folder not in self.unlabelled and folder.strip().lower() not in UNLABELLED_FOLDERS
+
+    def unclear(self, folders: Iterable[str]) -> list[str]:
+        """Those whose names usually mean images that are not sorted yet, and of which nobody has said what they are."""
+        said = {*self.unlabelled, *self.known}
+        return sorted(name for name in folders if self.is_class(name) and name not in said and means_unsorted(name))
+
+
+def said_of_folders(
+    root: Path, unlabelled: str | Iterable[str], known: str | Iterable[str], labels: Path | None = None
+) -> FolderMeaning:
+    """What a person says, a name or several of each kind; raises if it cannot be meant."""
+    names = [(given,) if isinstance(given, str) else tuple(given) for given in (unlabelled, known)]
+    if both := set(names[0]) & set(names[1]):
+        raise UserError(f"the folder {min(both)!r} cannot be both --unlabelled and --known: name it once")
+    for option, given in zip(("--unlabelled", "--known"), names, strict=True):
+        if given and labels is not None:
+            raise UserError(f"{option} {given[0]} is about class folders, and --labels {labels} says what is labelled")
+        if root.is_dir() and (missing := [name for name in given if not (root / name).is_dir()]):
+            there = listed([repr(item.name) for item in sorted(root.iterdir()) if item.is_dir()]) or "none"
+            raise UserError(f"{option} {missing[0]}: {root} has no such folder; its folders: {there}")
+    return FolderMeaning(*names)
+
+
+def means_unsorted(name: str) -> bool:
+    """Does a name usually mean that nobody has looked at these images yet?
+
+    >>> means_unsorted("To sort"), means_unsorted("MISC"), means_unsorted("_rejected"), means_unsorted("new-1")
+    (True, True, True, False)
+    """
+    return re.sub(r"[\W_]+", "", name.casefold()) in USUALLY_UNSORTED
+
+
+def refuse_unclear(root: Path, unclear: Collection[str]) -> None:
+    """Raise if there are any: taken for a class, they would spoil what is learnt."""
+    if not unclear:
+        return
+    names, one = sorted(unclear), len(unclear) == 1
+    typed = " ".join(_quoted(name) for name in names)
+    python = repr(names[0] if one else names)
+    raise UserError(
+        f"{root}: {'the folder' if one else 'the folders'} {listed([repr(name) for name in names])} may hold images to "
+        f"sort, or be {'a known class' if one else 'known classes'}. Say which: --unlabelled {typed} for images to sort"
+        f", --known {typed} for {'a class' if one else 'classes'} (in Python: unlabelled={python} or known={python})"
+    )
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
