@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -342,3 +343,38 @@ def test_labels_without_a_minus_one():
     assert with_none_of_these(np.array([3, 2**64 - 1], dtype=np.uint64), none).tolist() == [-1, 2**64 - 1]
     assert with_none_of_these(np.array([False, True]), none).tolist() == [-1, 1]
     assert with_none_of_these(np.array([3.0, 7.0]), none).tolist() == [-1.0, 7.0]
+
+
+# The page
+
+
+def blocks_of(section):
+    """The Python in one section of docs/estimator.md."""
+    page = (Path(__file__).parent.parent / "docs" / "estimator.md").read_text("utf-8")
+    return re.findall(r"^```python\n(.+?)^```$", page.split(f"\n## {section}\n")[1].split("\n## ")[0], re.M | re.S)
+
+
+def test_the_page_on_none_of_these(fitted, monkeypatch, capsys):
+    """Its last block has an example of its own, here of one epoch."""
+    used, example = blocks_of("None of these")
+    exec(used, {"model": fitted, "X_new": X})
+    monkeypatch.setattr(
+        newfound, "CategoryDiscovery", lambda *args, **rest: quick(**{**rest, "n_classes": 8, "epochs": 1})
+    )
+    exec(example, {})
+    mistaken, unseen, shuffled = map(float, capsys.readouterr().out.split())
+    assert mistaken < unseen <= shuffled
+
+
+def test_the_page_on_scoring(fitted):
+    names = {"model": quick(method="kmeans"), "X": X, "y": Y}
+    for block in blocks_of("Scoring, and what -1 does to it"):
+        exec(block, names)
+    scores = {
+        scoring: cross_val_score(names["model"], X, Y, cv=3, scoring=scoring).mean()
+        for scoring in (None, names["balanced_on_labelled"], "accuracy")
+    }
+    own, balanced, misled = scores.values()
+    assert own > 0.9
+    assert balanced > 0.9
+    assert misled < 0.5  # as the page says: each unlabelled sample is a mistake
