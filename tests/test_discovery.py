@@ -1,5 +1,6 @@
 """The whole line on small real folders, with the embedded network: what a run leaves behind."""
 
+import inspect
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
 from newfound.errors import UserError
 from newfound.images import read_folder
+from newfound.methods import METHODS, load
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
 from newfound.settings import Settings
@@ -298,3 +300,10 @@ def test_progress_is_shown_where_it_is_wanted(folder, tmp_path, capsys):
     assert capsys.readouterr().out == ""
     discover(folder[0], out=tmp_path / "b", screen=True, **quick)
     assert "24 images: 6 labelled in 2 known classes, 18 to sort" in capsys.readouterr().out
+
+
+def test_no_setting_has_the_name_of_another_argument():
+    """Or the keyword could not be told from it."""
+    arguments = set(inspect.signature(discover_and_report).parameters)
+    for name in METHODS:
+        assert not arguments & {*Settings.__dataclass_fields__, *load(name).Settings.__dataclass_fields__}
