@@ -41,6 +41,12 @@ def test_classes_are_known_ones_then_new_ones(found):
     assert first.confidence == pytest.approx(found.results.assignment.confidence[members].mean())
 
 
+def test_a_run_may_be_a_string(small):
+    assert Discovery(str(small.run.path)) == Discovery.load(small.run.path)
+    with pytest.raises(UserError, match="run must be a path"):
+        Discovery(None)
+
+
 def test_classes_are_those_of_a_review(found):
     decide(found, action="rename", **{"class": 2}, name="fox")
     decide(found, action="merge", classes=[3], into=0)

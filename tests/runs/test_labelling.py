@@ -318,6 +318,8 @@ def test_weights_and_tables_may_be_strings(found, new_images, tmp_path):
         found.predict(new_images, weights="weights.pth")
     with pytest.raises(UserError, match=r"^weights must be a path"):
         found.predict(new_images, weights=5)
+    with pytest.raises(UserError, match=r"^device=1\.5 cannot be used here"):
+        found.predict(new_images, device=1.5)
     found.predict(new_images).write_csv(str(tmp_path / "table.csv"))
     assert (tmp_path / "table-skipped.csv").is_file()
 

@@ -34,6 +34,9 @@ class Discovery:
     run: Path
     metrics: dict[str, Any] | None = None  # where a truth was given
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "run", as_path("run", self.run))
+
     @classmethod
     def load(cls, run: Path | str) -> Discovery:
         """A run made earlier; to `predict`, its model.json and model.safetensors are enough."""

@@ -80,7 +80,7 @@ def listening(port: int) -> socket.socket:
     try:
         listener.bind((HOST, port))
         listener.listen()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:
         listener.close()
         raise UserError(f"{option('port', port)} cannot be used: {error}. Without it, a free one is taken.") from error
     return listener
