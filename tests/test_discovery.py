@@ -1,5 +1,6 @@
 """The whole line on small real folders, with the embedded network: what a run leaves behind."""
 
+import inspect
 import json
 import os
 import shutil
@@ -11,15 +12,18 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from helping.pictures import write_folder
-from helping.quick_discovery import discover, discover_and_report, fast, lines_of, rows
+from helping.quick_discovery import FAST, discover, discover_and_report, fast, lines_of, rows
 from newfound import fitting
 from newfound.backbones import load_backbone
 from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer
+from newfound.errors import UserError
 from newfound.images import read_folder
+from newfound.methods import METHODS, load
 from newfound.runs.folder import RunFolder
 from newfound.runs.nearest_class import nearest_classes
 from newfound.screen import Screen
+from newfound.settings import Settings
 from newfound.sources.bank import default_bank_folder, open_bank
 from newfound.training import task
 
@@ -261,3 +265,48 @@ def test_standardisation_is_computed_once(folder, tmp_path, monkeypatch, views):
     settings = fast(views=views, bank_views=2 if views == "bank" else None)
     discover(folder[0], settings, out=tmp_path / "run", truth=folder[1])
     assert len(passes) == 1
+
+
+def test_settings_may_be_keywords(folder, tmp_path):
+    """Shared ones and the method's own; they win over a ``Settings``, and the run is that of the same settings."""
+    by_settings = discover(folder[0], fast(4, method="simgcd", start="random"), out=tmp_path / "a")
+    keywords = {**FAST, "classes": 4, "method": "simgcd", "start": "random"}
+    by_keywords = discover(str(folder[0]), out=str(tmp_path / "b"), **keywords)
+    both = discover(folder[0], Settings(9, epochs=1), out=tmp_path / "c", screen=False, **keywords)
+    assert by_keywords.results.settings == by_settings.results.settings == both.results.settings
+    for found in (by_keywords, both):
+        assert (found.run / "assignments.csv").read_bytes() == (by_settings.run / "assignments.csv").read_bytes()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"epoch": 3}, r"epoch=3 is not a setting of sdas \(did you mean epochs\?\)"),
+    ({"epochs": "ten"}, "epochs must be int or None; found epochs='ten'"),
+    ({"method": "dbscan"}, "method='dbscan' is not a method"),
+    ({"method": "gcd", "beta": 0.5}, "beta=0.5 is not a setting of gcd"),
+    ({"settings": 12}, "settings must be a newfound.Settings; a single setting is a keyword: classes=12; found"),
+    ({"folder": 5}, "folder must be a path"),
+    ({"out": 5}, "out must be a path"),
+    ({"labels": ["a.csv"]}, "labels must be a path"),
+    ({"resume": "yes"}, "resume must be True or False; found resume='yes'"),
+    ({"repeat": "2"}, "repeat='2' must be 1 or more"),
+    ({"screen": 1}, "screen must be True, False or a newfound.Screen"),
+    ({"truth": "nowhere.csv"}, "truth='nowhere.csv': there is no such file"),
+], ids=str)  # fmt: skip
+def test_mistakes_are_told_in_the_words_of_python(tmp_path, arguments, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        discover(**{"folder": tmp_path, **arguments})
+
+
+def test_progress_is_shown_where_it_is_wanted(folder, tmp_path, capsys):
+    quick = {"method": "kmeans", "classes": 4, "image_size": 32, "bank_views": 2}
+    discover(folder[0], out=tmp_path / "a", **quick)  # nobody watches
+    assert capsys.readouterr().out == ""
+    discover(folder[0], out=tmp_path / "b", screen=True, **quick)
+    assert "24 images: 6 labelled in 2 known classes, 18 to sort" in capsys.readouterr().out
+
+
+def test_no_setting_has_the_name_of_another_argument():
+    """Or the keyword could not be told from it."""
+    arguments = set(inspect.signature(discover_and_report).parameters)
+    for name in METHODS:
+        assert not arguments & {*Settings.__dataclass_fields__, *load(name).Settings.__dataclass_fields__}

@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,16 @@ import pytest
 import torch
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import newfound
-from newfound import estimator
-from newfound.errors import SettingError
+from newfound import estimator, estimator_settings
+from newfound.errors import SettingError, for_the_command_line
 from newfound.estimator import CategoryDiscovery
+from newfound.estimator_labels import with_none_of_these
 from newfound.evaluate import cluster_accuracy
 from newfound.settings import Settings
 
@@ -300,10 +302,79 @@ def test_it_is_there_to_import():
 def test_errors_speak_of_parameters_and_no_message_is_rewritten():
     """The same mistake, as the command line and as the estimator say it."""
     error = SettingError("learning_rate", 0.0, "a number above 0", "{name} must be {what}; found {value}")
-    assert str(error) == "--learning-rate must be a number above 0; found 0.0"
+    with for_the_command_line():
+        assert str(error) == "--learning-rate must be a number above 0; found 0.0"
     with pytest.raises(ValueError, match=r"^learning_rate must be a number above 0; found 0\.0$"):
         quick(learning_rate=0.0).fit(X, Y)
-    imported = {alias.name for node in ast.walk(ast.parse(Path(estimator.__file__).read_text()))
+    imported = {alias.name for module in (estimator, estimator_settings)
+                for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
                 if isinstance(node, ast.Import) for alias in node.names}  # fmt: skip
     assert "warnings" in imported
     assert "re" not in imported
+
+
+def test_none_of_these(fitted):
+    """Samples unlike all that were fitted, far from every group, are refused; others keep their class."""
+    unlike = -X[:20].mean(axis=0) * np.ones((3, 1))
+    assert (fitted.likeness(unlike) < 0.01).all()
+    assert fitted.predict(unlike, refused=0.01).tolist() == [-1] * 3
+    assert (fitted.predict(unlike) >= 0).all()  # unless it is asked for
+    usual = fitted.predict(X, refused=0.01)
+    assert (usual == -1).mean() < 0.05
+    assert np.array_equal(usual[usual != -1], fitted.labels_[usual != -1])
+
+
+def test_none_of_these_among_strings():
+    model = quick().fit(X, named(None))
+    answers = model.predict(np.concatenate([X[:5], -X.mean(axis=0, keepdims=True) * 50]), refused=0.01)
+    assert answers.dtype.kind == "U"
+    assert set(answers[answers != "none of these"]) <= set(model.classes_)
+
+
+@pytest.mark.parametrize("refused", [-0.1, 1, float("nan")])
+def test_a_share_that_cannot_be_refused(fitted, refused):
+    with pytest.raises(ValueError, match="refused must be at least 0 and below 1"):
+        fitted.predict(X, refused=refused)
+
+
+def test_labels_without_a_minus_one():
+    none = np.array([True, False])
+    assert with_none_of_these(np.array([3, 7], dtype=np.uint8), none).tolist() == [-1, 7]
+    assert with_none_of_these(np.array([3, 2**64 - 1], dtype=np.uint64), none).tolist() == [-1, 2**64 - 1]
+    assert with_none_of_these(np.array([False, True]), none).tolist() == [-1, 1]
+    assert with_none_of_these(np.array([3.0, 7.0]), none).tolist() == [-1.0, 7.0]
+
+
+# The page
+
+
+def blocks_of(section):
+    """The Python in one section of docs/estimator.md."""
+    page = (Path(__file__).parent.parent / "docs" / "estimator.md").read_text("utf-8")
+    return re.findall(r"^```python\n(.+?)^```$", page.split(f"\n## {section}\n")[1].split("\n## ")[0], re.M | re.S)
+
+
+def test_the_page_on_none_of_these(fitted, monkeypatch, capsys):
+    """Its last block has an example of its own, here of one epoch."""
+    used, example = blocks_of("None of these")
+    exec(used, {"model": fitted, "X_new": X})
+    monkeypatch.setattr(
+        newfound, "CategoryDiscovery", lambda *args, **rest: quick(**{**rest, "n_classes": 8, "epochs": 1})
+    )
+    exec(example, {})
+    mistaken, unseen, shuffled = map(float, capsys.readouterr().out.split())
+    assert mistaken < unseen <= shuffled
+
+
+def test_the_page_on_scoring(fitted):
+    names = {"model": quick(method="kmeans"), "X": X, "y": Y}
+    for block in blocks_of("Scoring, and what -1 does to it"):
+        exec(block, names)
+    scores = {
+        scoring: cross_val_score(names["model"], X, Y, cv=3, scoring=scoring).mean()
+        for scoring in (None, names["balanced_on_labelled"], "accuracy")
+    }
+    own, balanced, misled = scores.values()
+    assert own > 0.9
+    assert balanced > 0.9
+    assert misled < 0.5  # as the page says: each unlabelled sample is a mistake

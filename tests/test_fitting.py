@@ -119,7 +119,7 @@ def test_a_mistake_does_not_wait_for_the_count():
         raise AssertionError("images were looked at")
 
     settings = with_own(Settings(device="cpu"), {"beta": 2.0})
-    with pytest.raises(SettingError, match="--beta must be between 0 and 1"):
+    with pytest.raises(SettingError, match="beta must be between 0 and 1"):
         fitting.with_count(settings, FACTS, untouched, LABELS, QUIET)
 
 

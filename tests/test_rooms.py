@@ -8,7 +8,7 @@ import newfound
 
 SOURCE = Path(newfound.__file__).parent
 ROOMS = """
-    errors text random_streams screen atomic distributed threads thread_waiting
+    errors text random_streams screen notebook_progress atomic distributed threads thread_waiting
     losses evaluate anchors sharpness hessian semi_kmeans kmeans neighbours ward mean_shift class_count
     settings
     images
@@ -19,8 +19,10 @@ ROOMS = """
     fitting
     runs
     report
+    review
+    finished
     discovery
-    estimator estimator_labels review export
+    estimator estimator_labels estimator_settings export
     research
     app
     __init__ __main__

@@ -8,8 +8,9 @@ from newfound.errors import UserError
 from newfound.thread_waiting import spin_briefly
 
 if TYPE_CHECKING:
-    from newfound.discovery import Discovery, discover
+    from newfound.discovery import discover
     from newfound.estimator import CategoryDiscovery
+    from newfound.finished import Discovery
     from newfound.runs.results import read_results
     from newfound.screen import Screen
     from newfound.settings import Settings
@@ -21,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 LOADED_WHEN_ASKED_FOR = {
     "CategoryDiscovery": "newfound.estimator",
-    "Discovery": "newfound.discovery",
+    "Discovery": "newfound.finished",
     "Screen": "newfound.screen",
     "Settings": "newfound.settings",
     "discover": "newfound.discovery",

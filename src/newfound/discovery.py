@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from newfound import fitting
 from newfound.distributed import from_first
-from newfound.errors import UserError
+from newfound.errors import MUST, SettingError, as_path, option, require
+from newfound.finished import Discovery
 from newfound.images import ImageTable
 from newfound.images.class_folders import said_of_folders
-from newfound.methods import method_of
-from newfound.report import write_report_again
+from newfound.methods import method_of, with_own
 from newfound.runs.assignments import assign, check_names, write_assignment
 from newfound.runs.folder import RunFolder
 from newfound.runs.inputs import first_training, gather, known_classes, write_skipped
-from newfound.runs.labelling import Labelled, predict
 from newfound.runs.model import embeddings_of, write_model
 from newfound.runs.provenance import provenance
 from newfound.runs.repeats import check_repeats, make_repeats
-from newfound.runs.results import Results, read_json, read_results
 from newfound.runs.rounds import Origin
 from newfound.runs.scoring import Truth, oracle_mark, write_score
-from newfound.screen import Screen
+from newfound.screen import Screen, screen_for
 from newfound.settings import DataFacts, Settings
 from newfound.training.opened_images import OpenedImages
-
-
-@dataclass(frozen=True)
-class Discovery:
-    """A finished run."""
-
-    run: Path
-    metrics: dict[str, Any] | None = None  # where a truth was given
-
-    @classmethod
-    def load(cls, run: Path | str) -> Discovery:
-        """A run made earlier; to `predict`, its model.json and model.safetensors are enough."""
-        path = Path(run)
-        if not path.is_dir():
-            raise UserError(f"{path}: there is no such run folder")
-        return cls(path, read_json(path / "metrics.json"))
-
-    @cached_property
-    def results(self) -> Results:
-        """What was found, by image."""
-        return read_results(self.run)
-
-    def predict(
-        self, images: Path | str | Sequence[Path | str], *, weights: Path | None = None, device: str = "auto"
-    ) -> Labelled:
-        """Label other images: files, folders, patterns such as ``"new/*.jpg"``."""
-        return predict(self.run, images, weights=weights, device=device)
 
 
 def discover(
@@ -70,34 +40,46 @@ def discover(
     resume: bool = False,
     repeat: int = 1,
     report: bool = True,
-    screen: Screen | None = None,
+    screen: Screen | bool | None = None,
+    **values: Any,
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
+
+    Settings are keywords, shared ones and the method's own, or a ``Settings``; where both say something, keywords win.
 
     ``labels`` names labelled files (otherwise class folders do; of folders such as "misc", ``unlabelled`` says that
     they hold images to sort, ``known`` that they are classes), ``out`` is the run folder. ``after`` is an earlier run
     on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
     has the score of each epoch and metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the
     run is made again with the seeds that follow, and stability.json says which classes come out again. ``report`` False
-    leaves out report.html. Python callers see nothing on screen unless they pass a ``Screen()``.
+    leaves out report.html. Progress is shown in terminals and notebooks; ``screen`` True shows it everywhere, False
+    nowhere.
     """
-    screen, settings = screen or Screen(quiet=True), settings or Settings()
-    check_repeats(settings, repeat)
-    places = {"labels": labels, "after": after, "truth": truth, "out": out}
-    paths = {name: None if place is None else Path(place) for name, place in places.items()}
-    folders = said_of_folders(Path(folder), unlabelled, known, paths["labels"])
-    start = from_first(lambda: gather(Path(folder), settings, folders=folders, resume=resume, screen=screen, **paths))
+    shown_on, chosen = screen_for(screen), _chosen(settings, values)
+    check_repeats(chosen, repeat)
+    for name, switch in {"resume": resume, "report": report}.items():
+        require(name, switch, isinstance(switch, bool), "True or False")
+    images, places = as_path("folder", folder), {"labels": labels, "after": after, "truth": truth, "out": out}
+    paths = {name: None if place is None else as_path(name, place) for name, place in places.items()}
+    folders = said_of_folders(images, unlabelled, known, paths["labels"])
+    start = from_first(lambda: gather(images, chosen, folders=folders, resume=resume, screen=shown_on, **paths))
 
     def run_once(settings: Settings, run: RunFolder) -> Discovery:
-        return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=screen)
+        return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=shown_on)
 
     found = run_once(start.settings, start.run)
     if repeat > 1:
         with start.run.held():
-            make_repeats(start.run, start.settings, repeat, run_once, screen)
+            make_repeats(start.run, start.settings, repeat, run_once, shown_on)
     if report:
-        from_first(lambda: write_report_again(found.results, screen))
+        from_first(lambda: found.report(again=True, screen=shown_on))
     return found
+
+
+def _chosen(settings: Settings | None, values: dict[str, Any]) -> Settings:
+    if settings is not None and not isinstance(settings, Settings):
+        raise SettingError("settings", settings, "a newfound.Settings; a single setting is a keyword: classes=12", MUST)
+    return with_own(settings or Settings(), values) if values else settings or Settings()
 
 
 def discover_table(
@@ -137,9 +119,8 @@ def discover_table(
             settings, facts, pretrained, labels, run.journal, screen, referee, fewest=2  # with a runner-up in the table
         )  # fmt: skip
         if found.empty:
-            screen.warn(
-                f"{found.empty} of the new classes ended up empty and are left out: fewer --classes may fit better"
-            )
+            fewer = f"a smaller {option('classes')}"
+            screen.warn(f"{found.empty} of the new classes ended up empty and are left out: {fewer} may fit better")
         assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
         write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
         write_model(run, found.predictor, embeddings, opened.backbone, labels, assignment, settings, oracle)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,29 +12,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags, check_array, check_consistent_length, check_random_state
+from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
-from newfound.errors import SettingError, UserError
-from newfound.estimator_labels import encoded, new_labels
-from newfound.methods import load, with_own
+from newfound.estimator_labels import encoded, new_labels, with_none_of_these
+from newfound.estimator_settings import settings_of, value_errors
 from newfound.runs.journal import MemoryJournal
+from newfound.runs.none_of_these import likeness, references_of
 from newfound.screen import Screen
-from newfound.settings import OF_TRAINING, DataFacts, Settings
-from newfound.settings.toml import described, fits
+from newfound.settings import DataFacts
 from newfound.sources.vectors import Embeddings
 from newfound.training.learner import Predictor
 from newfound.training.task import Pretrained
 
 CHUNK = 1024  # samples predicted at a time
-NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
-# Of the settings: what goes by another name here, and what has a meaning for image files alone
-RENAMED = {"classes": "n_classes", "seed": "random_state"}
-OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir", "stage1",
-             "oracle_clean_anchors")  # fmt: skip
 
 
 class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -155,12 +147,12 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         with np.errstate(over="ignore"):  # what is too large is an error
             source = Embeddings(check_array(rows, dtype=np.float32, allow_nd=True, copy=True, input_name="X"))
         screen, journal = Screen(quiet=not self.verbose), MemoryJournal()
-        with _value_errors():
+        with value_errors():
             pretrained = Pretrained(source, lambda: AdapterTail(self.n_features_in_), self.n_features_in_)
             labelled = int((targets >= 0).sum())
             facts = DataFacts(len(rows), len(known), labelled, len(known), classes=0, noun="samples")
             settings, facts, self.class_count_ = fitting.with_count(
-                self._settings(), facts, lambda: pretrained, targets, screen
+                settings_of(self.get_params(), self.n_features_in_), facts, lambda: pretrained, targets, screen
             )
             settings = fitting.decided(settings, facts, screen)
             unlabelled = targets < 0  # what is labelled has its class already
@@ -168,7 +160,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
         self.n_iter_ = len(journal.entries)
         self.anchors_ = np.flatnonzero(found.is_anchor)
-        self._keep(found.predictor, rows, known)
+        self._keep(found.predictor, rows, known, targets)
         if self.n_classes is not None and found.empty:
             warnings.warn(
                 f"{found.empty} of the new classes ended up empty and are left out: a smaller n_classes than "
@@ -183,10 +175,24 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         labels: NDArray[Any] = self.fit(X, y).labels_
         return labels
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Class of each sample, known or new; of several views, the first counts."""
+    def predict(self, X: ArrayLike, *, refused: float = 0.0) -> NDArray[Any]:
+        """Class of each sample, known or new; of several views, the first counts.
+
+        With ``refused`` above 0, samples of which the ``likeness`` is below it are none of these classes: -1, or
+        "none of these" where labels are strings. About that share of samples like the labelled ones is refused, too.
+        """
+        if not 0 <= refused < 1:
+            raise ValueError(f"refused must be at least 0 and below 1; found {refused!r}")
         probabilities = self.predict_proba(X)
-        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+        found = np.asarray(self.classes_[probabilities.argmax(axis=1)])
+        return with_none_of_these(found, self.likeness(X) < refused) if refused else found
+
+    def likeness(self, X: ArrayLike) -> NDArray[np.float64]:
+        """How much each sample is like those that were fitted: the share of labelled samples that were at least as far
+        from all others as this one is from the nearest. Near 0: unlike all of them."""
+        check_is_fitted(self)
+        features = self._predicted(self._validated(X, reset=False))[0]
+        return likeness(features, self._references.to(features.dtype), self._usual_distances)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probability of each class, a column for each of ``classes_``."""
@@ -234,29 +240,10 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         validate_data(self, X if rows.ndim == 2 else rows[:, 0], reset=reset, skip_check_array=True)
         return np.asarray(rows)
 
-    def _settings(self) -> Settings:
-        """The parameters as settings, each of a type that fits; what the method has no use for is left out."""
-        if not isinstance(self.method, str):
-            raise ValueError(f"method must be str; found {self.method!r}")
-        method = load(self.method)
-        types = {**get_type_hints(Settings), **get_type_hints(method.Settings)}
-        own = {name: value for name, value in self.get_params().items() if name in types and name != "method"}
-        more = dict(self.settings or {})
-        if wrong := sorted(more.keys() - (types.keys() - {*own, *RENAMED, *OF_IMAGES, "method"})):
-            raise ValueError(f"settings has {', '.join(wrong)}: not a training setting, or a parameter of its own")
-        values = {name: _plain(value) for name, value in {**own, **more, "classes": self.n_classes}.items()}
-        for name, value in values.items():
-            if not fits(value, types[name]) and value is not None:
-                raise ValueError(f"{_parameter(name)} must be {described(types[name])}; found {value!r}")
-        if not method.NEEDS.training:
-            values = {name: value for name, value in values.items() if name not in OF_TRAINING}
-        else:
-            values.setdefault("projector_width", min(max(4 * self.n_features_in_, NARROW), WIDE))
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        return with_own(Settings(method=self.method, seed=seed), values)
-
-    def _keep(self, predictor: Predictor, rows: NDArray[np.floating], known: NDArray[Any]) -> None:
-        """What predicts, and what it predicts for the training samples."""
+    def _keep(
+        self, predictor: Predictor, rows: NDArray[np.floating], known: NDArray[Any], targets: NDArray[np.int64]
+    ) -> None:
+        """What predicts, what it predicts for the training samples, and what they are like."""
         for part in (predictor.tail, predictor.head, predictor.classifier):
             if part is not None:
                 part.cpu().double().eval().requires_grad_(False)
@@ -264,7 +251,10 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         new = new_labels(known, len(predictor.classifier.weight) - len(known))
         self.classes_ = np.concatenate([known, new]) if len(new) else known
         self.is_new_ = np.arange(len(self.classes_)) >= len(known)
-        self.labels_ = self.classes_[self._predicted(rows)[1].argmax(dim=1).numpy()]
+        features, probabilities = self._predicted(rows)
+        self.labels_ = self.classes_[probabilities.argmax(dim=1).numpy()]
+        self._references, distances = references_of(F.normalize(features, dim=1).float(), targets, seed=0)
+        self._usual_distances = distances.numpy()
 
     @torch.inference_mode()
     def _predicted(self, rows: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
@@ -272,23 +262,3 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         views = torch.from_numpy(np.array(rows[:, 0] if rows.ndim == 3 else rows, dtype=np.float64))
         features = torch.cat([self.model_.features(chunk) for chunk in torch.split(views, CHUNK)])
         return features, self.model_.probabilities(features)
-
-
-@contextmanager
-def _value_errors() -> Iterator[None]:
-    """What a person can fix is a ValueError here, and speaks of parameters."""
-    try:
-        yield
-    except SettingError as error:
-        raise ValueError(error.phrased(_parameter)) from error
-    except UserError as error:
-        raise ValueError(str(error)) from error
-
-
-def _parameter(name: str) -> str:
-    return RENAMED.get(name, name)
-
-
-def _plain(value: Any) -> Any:
-    """A search hands NumPy's numbers over."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from newfound.images.class_folders import UNLABELLED_FOLDERS, means_unsorted
-from newfound.runs.assignments import new_names
+from newfound.runs.assignments import NONE_OF_THESE, new_names
 
 UNLABELLED_TEXT = ("", "-1")  # NumPy makes the latter of ["cat", -1]
 
@@ -90,3 +90,18 @@ def new_labels(known: NDArray[Any], count: int) -> NDArray[Any]:
     if first + count - 1 > np.iinfo(kind).max:  # there is no room above
         return np.array(list(itertools.islice((k for k in itertools.count() if k not in taken), count)), dtype=kind)
     return np.arange(first, first + count, dtype=kind)
+
+
+def with_none_of_these(labels: NDArray[Any], none: NDArray[np.bool_]) -> NDArray[Any]:
+    """The same, but -1 where ``none`` holds, or "none of these" among strings.
+
+    >>> with_none_of_these(np.array([3, 7]), np.array([True, False])).tolist()
+    [-1, 7]
+    >>> with_none_of_these(np.array(["cat", "dog"]), np.array([True, False])).tolist()
+    ['none of these', 'dog']
+    """
+    if labels.dtype.kind == "U":
+        return np.where(none, NONE_OF_THESE, labels)
+    if labels.dtype.kind in "bu":  # which have no -1
+        labels = labels.astype(object if labels.max(initial=0) > np.iinfo(np.int64).max else np.int64)
+    return np.where(none, -1, labels)

@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from newfound.errors import MUST, SettingError
+
+if TYPE_CHECKING:
+    from newfound.notebook_progress import NotebookTracker
 
 SECONDS_BETWEEN_LINES = 15.0
 
@@ -51,9 +56,27 @@ class Screen:
     @contextmanager
     def track(self, what: str, total: int, done: int = 0) -> Iterator[Tracker]:
         """Follow ``total`` units of work, ``done`` of which are there already."""
-        kind = _LiveTracker if self.console.is_terminal else _LineTracker
-        with kind(self.console, what, total, done) as tracker:
+        with self._tracker(what, total, done) as tracker:
             yield tracker
+
+    def _tracker(self, what: str, total: int, done: int) -> _LiveTracker | NotebookTracker | _LineTracker:
+        if self.console.is_jupyter and not self.console.quiet:
+            from newfound.notebook_progress import NotebookTracker
+
+            return NotebookTracker(what, total, done)
+        return (_LiveTracker if self.console.is_terminal else _LineTracker)(self.console, what, total, done)
+
+
+def screen_for(wanted: Screen | bool | None) -> Screen:
+    """What a caller from Python sees. True: everything, False: nothing, None: everything where somebody watches, in a
+    terminal or a notebook."""
+    if isinstance(wanted, Screen):
+        return wanted
+    if wanted is not None and not isinstance(wanted, bool):
+        raise SettingError("screen", wanted, "True, False or a newfound.Screen", MUST)
+    screen = Screen()
+    watched = screen.console.is_terminal or screen.console.is_jupyter
+    return screen if wanted or (wanted is None and watched) else Screen(quiet=True)
 
 
 class _LiveTracker:

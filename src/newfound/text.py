@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 
 from newfound.errors import as_option
 
@@ -28,6 +29,16 @@ def sentence(text: str) -> str:
     """
     text = " ".join(text.split()).rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """The one that may have been meant, as the end of a sentence's part; empty if none is close.
+
+    >>> closest("epoch", ["epochs", "classes"]), closest("dbscan", ["sdas", "gcd"])
+    (' (did you mean epochs?)', '')
+    """
+    found = difflib.get_close_matches(word, list(words), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def as_options(values: Mapping[str, object]) -> list[str]:

@@ -215,7 +215,7 @@ def check_hub_error(caught):
     assert "someone/model" in text
     assert "https://huggingface.co/someone/model/resolve/main/model.safetensors" in text
     assert "another machine" in text
-    assert "--weights PATH" in text
+    assert "weights='PATH'" in text
 
 
 def test_offline_says_what_to_download(tmp_path, monkeypatch):

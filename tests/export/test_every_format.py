@@ -60,3 +60,20 @@ def test_a_full_disk_leaves_nothing(made, tmp_path, monkeypatch):
             EXPORTS[name](made / "run", tmp_path / name)
     assert not os.listdir(tmp_path)
     assert isinstance(outputs.cannot_write(tmp_path, OSError("x")), UserError)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_places_may_be_strings(made, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match=f"^{name} already exists"):
+        EXPORTS[name](str(made / "run"), name)
+    with pytest.raises(UserError, match=r"^out must be a path: a string"):
+        EXPORTS[name](str(made / "run"), 5)
+
+
+def test_exports_to_strings_are_those_to_paths(made, tmp_path):
+    by_name, by_path = str(tmp_path / "a"), tmp_path / "b"
+    assert export_folders(str(made / "run"), by_name).files == export_folders(made / "run", by_path).files
+    assert export_label_studio(str(made / "run"), f"{by_name}.json").tasks.is_file()
+    assert export_parquet(str(made / "run"), f"{by_name}.parquet").file.read_bytes()

@@ -127,7 +127,7 @@ def test_links_that_cannot_be_made_are_explained(run, tmp_path, monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "symlink", refuse)
-    with pytest.raises(UserError, match=r"Operation not permitted.*Without --link, copies are made"):
+    with pytest.raises(UserError, match=r"Operation not permitted.*Without link=True, copies are made"):
         export_folders(run, tmp_path / "out", link=True)
 
 

@@ -162,7 +162,7 @@ def test_an_unused_labels_file_is_pointed_out(root):
     table = read_folder(root)
     assert labels_by_file(table)["cat/1.png"] == "cat"
     assert reasons(table)["labels.csv"].startswith("not a PNG")
-    assert "--labels PATH" in only_warning(table, "labels.csv")
+    assert "labels='PATH'" in only_warning(table, "labels.csv")
 
 
 def test_copies_under_two_labels_are_pointed_out(root):

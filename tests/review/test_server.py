@@ -192,9 +192,11 @@ def test_a_disk_that_is_full_is_told(results):
 
 
 def test_a_port_that_is_taken(results, served):
-    with pytest.raises(UserError, match=f"--port {served.port} cannot be used"):
+    with pytest.raises(UserError, match=f"port={served.port} cannot be used"):
         review(results.run.path, port=served.port, open_browser=None, screen=Screen(quiet=True))
-    with pytest.raises(UserError, match="--port 70000 cannot be used"):
+    with pytest.raises(UserError, match="port='http' cannot be used"):
+        review(results.run.path, port="http", open_browser=None, screen=Screen(quiet=True))
+    with pytest.raises(UserError, match="port=70000 cannot be used"):
         review(results.run.path, port=70000, open_browser=None, screen=Screen(quiet=True))
 
 

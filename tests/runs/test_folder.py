@@ -43,7 +43,7 @@ def begin(path, settings, *, data="abc", backbone="def", resume=False):
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     begin(tmp_path / "run", resolved())
-    with pytest.raises(UserError, match="--resume"):
+    with pytest.raises(UserError, match=r"Resume it with resume=True, or choose another folder with out=\.$"):
         begin(tmp_path / "run", resolved())
     begin(tmp_path / "run", resolved(), resume=True)
 

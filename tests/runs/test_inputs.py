@@ -91,11 +91,11 @@ def test_other_weights_are_not_mixed_into_a_run(folder, tmp_path):
 
 def test_a_mistake_does_not_wait_for_the_count(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(opened_images, "open_source", None)
-    with pytest.raises(UserError, match="--beta must be between 0 and 1"):
+    with pytest.raises(UserError, match="beta must be between 0 and 1"):
         discover(folder[0], fast(beta=2.0), out=tmp_path / "run")
-    with pytest.raises(UserError, match="--stage1 nowhere: there is no run"):
+    with pytest.raises(UserError, match="stage1='nowhere': there is no run"):
         discover(folder[0], fast(stage1=Path("nowhere")), out=tmp_path / "run")
-    with pytest.raises(UserError, match=r"--classes 24 is too many: 22 of them are new.* only 18 unlabelled images"):
+    with pytest.raises(UserError, match=r"classes=24 is too many: 22 of them are new.* only 18 unlabelled images"):
         discover(folder[0], fast(24, method="gcd"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -127,10 +127,10 @@ def test_settings_may_be_left_out(folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"grad_from_block": 11}, "--grad-from-block 11 has no effect with efficientnet_lite0, which has no blocks"),
-        ({"views": "fresh"}, "--bank-views 2 has no effect with fresh views, which keep no bank"),
-        ({"classes": 0}, "--classes 0 is too few"),
-        ({"method": "kmeans"}, "--epochs 2 has no effect with kmeans, which trains nothing"),
+        ({"grad_from_block": 11}, "grad_from_block=11 has no effect with efficientnet_lite0, which has no blocks"),
+        ({"views": "fresh"}, "bank_views=2 has no effect with fresh views, which keep no bank"),
+        ({"classes": 0}, "classes=0 is too few"),
+        ({"method": "kmeans"}, "epochs=2 has no effect with kmeans, which trains nothing"),
     ],
 )
 def test_what_would_be_ignored_is_refused(folder, tmp_path, changes, message):

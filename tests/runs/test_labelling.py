@@ -254,7 +254,7 @@ def test_a_folder_that_is_not_there():
 
 
 def test_an_odd_share(found, new_images):
-    with pytest.raises(UserError, match="--refused must be"):
+    with pytest.raises(UserError, match="refused must be at least 0 and below 1; found refused="):
         predict(found.run, new_images, refused=1.5)
 
 
@@ -265,3 +265,66 @@ def test_a_model_is_the_same_for_every_batch(found, new_images, monkeypatch):
     assert parts.classes == whole.classes
     np.testing.assert_allclose(parts.likeness, whole.likeness, atol=0.05)
     assert load_model(found.run).n_known == 2
+
+
+def test_pictures_in_memory_get_the_answer_of_their_files(found, new_images):
+    files = sorted((new_images / "deep").glob("*.png"))
+    by_file = found.predict(files)
+    pictures = [Image.open(file) for file in files]
+    for images in (pictures, [np.asarray(image) for image in pictures], np.stack([*map(np.asarray, pictures)])):
+        labelled = found.predict(images)
+        assert labelled.files == tuple(f"[{i}]" for i in range(8))
+        assert labelled.classes == by_file.classes
+        np.testing.assert_allclose(labelled.likeness, by_file.likeness, atol=0.05)
+    assert found.predict(pictures[0]).classes == by_file.classes[:1]
+    assert found.predict(np.asarray(pictures[0])[:, ::-1]).files == ("[0]",)  # mirrored: its bytes are not in a row
+    assert found.predict(np.array([str(file) for file in files])).files == tuple(map(str, files))
+
+
+def test_a_picture_is_turned_as_its_file_would_be(found, tmp_path):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "turned.png", exif=exif)
+    by_file, in_memory = found.predict(tmp_path / "turned.png"), found.predict(Image.open(tmp_path / "turned.png"))
+    np.testing.assert_allclose(in_memory.runner_up_confidence, by_file.runner_up_confidence, atol=1e-6)
+
+
+def test_a_picture_whose_file_is_cut_short_is_skipped(found, tmp_path):
+    Image.effect_noise((90, 90), 50).save(tmp_path / "noise.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "noise.png").read_bytes()[:900])
+    labelled = found.predict([Image.open(tmp_path / "cut.png"), Image.open(tmp_path / "noise.png")])
+    assert labelled.files == ("[1]",)
+    assert [item.file for item in labelled.skipped] == ["[0]"]
+    with pytest.raises(UserError, match=r"^images: no readable image \(\[0\]: "):
+        found.predict(np.zeros((0, 5, 3), np.uint8))
+
+
+@pytest.mark.parametrize(("images", "message"), [
+    (np.zeros((5, 5, 3)), r"images\[0\] is an array of float64 with the shape \(5, 5, 3\): give H×W×3 of uint8"),
+    (np.zeros((5, 5), np.uint8), r"images\[0\] is an array of uint8 with the shape \(5, 5\)"),
+    ([np.zeros((5, 5, 3), np.uint8), "a.jpg"], r"images\[1\] is 'a\.jpg': give paths, or images, but not both"),
+    (5, "images must be paths, PIL images or arrays H×W×3 of uint8; found 5"),
+    (["a.jpg", None], "images must be a path: a string, or a pathlib.Path; found images=None"),
+    ([], "nothing: there are no files"),
+], ids=str)  # fmt: skip
+def test_what_is_no_picture(found, images, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        found.predict(images)
+
+
+def test_weights_and_tables_may_be_strings(found, new_images, tmp_path):
+    with pytest.raises(UserError, match=r"weights\.pth"):
+        found.predict(new_images, weights="weights.pth")
+    with pytest.raises(UserError, match=r"^weights must be a path"):
+        found.predict(new_images, weights=5)
+    with pytest.raises(UserError, match=r"^device=1\.5 cannot be used here"):
+        found.predict(new_images, device=1.5)
+    found.predict(new_images).write_csv(str(tmp_path / "table.csv"))
+    assert (tmp_path / "table-skipped.csv").is_file()
+
+
+def test_the_share_that_may_be_refused_is_chosen_in_python_too(found, new_images):
+    assert NONE_OF_THESE not in found.predict(new_images, refused=0).classes
+    with pytest.raises(UserError, match="refused must be at least 0 and below 1; found refused='none'"):
+        found.predict(new_images, refused="none")

@@ -170,7 +170,7 @@ def test_no_other_study_can_be_told_the_truth(newfound, tmp_path):
 @pytest.mark.usefixtures("small_projector")
 def test_the_oracle_is_named_in_every_file(folder, tmp_path):
     settings = fast(4, oracle_clean_anchors=True)
-    with pytest.raises(UserError, match="--oracle-clean-anchors needs a truth"):
+    with pytest.raises(UserError, match="oracle_clean_anchors=True needs a truth"):
         discover(folder[0], settings, out=tmp_path / "run")
     found = discover(folder[0], settings, out=tmp_path / "run", truth=folder[1], repeat=2)
     for name in ("assignments.csv", "classes.csv"):

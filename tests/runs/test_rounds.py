@@ -172,7 +172,7 @@ def test_a_run_that_is_none(first, tmp_path):
 
 def test_no_classes_are_too_few(first, tmp_path):
     """0 is a number like any other, not a wish to count."""
-    with pytest.raises(UserError, match="--classes 0 is too few"):
+    with pytest.raises(UserError, match="classes=0 is too few"):
         another(first, tmp_path, classes=0)
 
 

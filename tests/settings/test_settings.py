@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from newfound.errors import SettingError, UserError
@@ -85,38 +86,38 @@ def test_nothing_is_decided_that_plays_no_part():
 
 
 REFUSED = [
-    ({"alpha": 0}, "--alpha must be at least 1"),
-    ({"beta": 1.5}, "--beta must be between 0 and 1"),
-    ({"k": -0.1}, "--k must be between 0 and 1"),
-    ({"anchors_per_class": 0.2}, "--anchors-per-class must be at least 1"),
-    ({"rho": -1.0}, "--rho must be 0 or more"),
-    ({"precision": "float16"}, "--precision float16 is for a GPU"),
-    ({"compile": True}, "--compile is for a GPU"),
-    ({"method": "simgcd", "oracle_clean_anchors": True}, "--oracle-clean-anchors is not a setting of simgcd"),
-    ({"method": "simgcd", "alpha": 3}, "--alpha 3 is not a setting of simgcd"),
-    ({"method": "simgcd", "selection": "max-prob"}, "--selection max-prob is not a setting of simgcd"),
-    ({"method": "simgcd", "stage1": Path("run")}, "--stage1 run is not a setting of simgcd"),
-    ({"method": "gcd", "start": "random"}, "--start random is not a setting of gcd"),
-    ({"method": "kmeans", "epochs": 5}, "--epochs 5 has no effect with kmeans, which trains nothing"),
-    ({"stage1": Path("run"), "strategy": "without-pretrain"}, "--stage1 run needs a strategy of two trainings"),
+    ({"alpha": 0}, "alpha must be at least 1"),
+    ({"beta": 1.5}, "beta must be between 0 and 1"),
+    ({"k": -0.1}, "k must be between 0 and 1"),
+    ({"anchors_per_class": 0.2}, "anchors_per_class must be at least 1"),
+    ({"rho": -1.0}, "rho must be 0 or more"),
+    ({"precision": "float16"}, "precision='float16' is for a GPU"),
+    ({"compile": True}, "compile=True is for a GPU"),
+    ({"method": "simgcd", "oracle_clean_anchors": True}, "oracle_clean_anchors=True is not a setting of simgcd"),
+    ({"method": "simgcd", "alpha": 3}, "alpha=3 is not a setting of simgcd"),
+    ({"method": "simgcd", "selection": "max-prob"}, "selection='max-prob' is not a setting of simgcd"),
+    ({"method": "simgcd", "stage1": Path("run")}, "stage1='run' is not a setting of simgcd"),
+    ({"method": "gcd", "start": "random"}, "start='random' is not a setting of gcd"),
+    ({"method": "kmeans", "epochs": 5}, "epochs=5 has no effect with kmeans, which trains nothing"),
+    ({"stage1": Path("run"), "strategy": "without-pretrain"}, "stage1='run' needs a strategy of two trainings"),
     ({"strategy": "without-pretrain", "warmup_epochs": 60}, "only 60 epochs"),
     ({"classes": 3}, "4 classes are known"),
     ({"classes": 1000}, "there are only 999 images"),
-    ({"classes": 0}, "--classes 0 is too few"),
-    ({"epochs": -1}, "--epochs must be at least 1"),
-    ({"bank_views": 1}, "--bank-views must be at least 2"),
-    ({"bank_views": 8, "views": "fresh"}, "--bank-views 8 has no effect with fresh views"),
-    ({"grad_from_block": 11}, "--grad-from-block 11 has no effect with efficientnet_lite0"),
-    ({"grad_from_block": 12, "backbone": "dino_vits16"}, "--grad-from-block must be 0 to 11; found 12"),
-    ({"learning_rate": 0.0}, "--learning-rate must be a number above 0"),
+    ({"classes": 0}, "classes=0 is too few"),
+    ({"epochs": -1}, "epochs must be at least 1"),
+    ({"bank_views": 1}, "bank_views must be at least 2"),
+    ({"bank_views": 8, "views": "fresh"}, "bank_views=8 has no effect with fresh views"),
+    ({"grad_from_block": 11}, "grad_from_block=11 has no effect with efficientnet_lite0"),
+    ({"grad_from_block": 12, "backbone": "dino_vits16"}, "grad_from_block must be 0 to 11; found grad_from_block=12"),
+    ({"learning_rate": 0.0}, "learning_rate must be a number above 0"),
     ({"supervised_weight": 1.5}, "between 0 and 1"),
-    ({"learning_rate": float("inf")}, "--learning-rate must be a number above 0"),
-    ({"seed": -1}, "--seed must be between 0 and"),
-    ({"seed": 5_000_000_000}, "--seed must be between 0 and"),
-    ({"momentum": 1.0}, "--momentum must be at least 0 and below 1"),
-    ({"weight_decay": -1.0}, "--weight-decay must be 0 or more"),
-    ({"device": "cuda:99"}, "--device cuda:99 cannot be used here"),
-    ({"device": "toaster"}, "--device toaster cannot be used here"),
+    ({"learning_rate": float("inf")}, "learning_rate must be a number above 0"),
+    ({"seed": -1}, "seed must be between 0 and"),
+    ({"seed": 5_000_000_000}, "seed must be between 0 and"),
+    ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+    ({"weight_decay": -1.0}, "weight_decay must be 0 or more"),
+    ({"device": "cuda:99"}, "device='cuda:99' cannot be used here"),
+    ({"device": "toaster"}, "device='toaster' cannot be used here"),
 ]
 
 
@@ -127,7 +128,7 @@ def test_settings_without_sense_are_named(changes, message):
 
 
 def test_a_method_that_does_not_exist_is_named():
-    with pytest.raises(UserError, match="there is no method 'magic'; there are: sdas, simgcd"):
+    with pytest.raises(UserError, match=r"method='magic' is not a method.*; there are sdas, simgcd"):
         decided(10, method="magic")
 
 
@@ -135,3 +136,48 @@ def test_settings_by_name_are_shared_or_the_methods_own():
     settings = with_own(Settings(10), {"beta": 0.5, "epochs": 3, "method": "sdas"})
     assert settings == Settings(10, sdas.Settings(beta=0.5), epochs=3)
     assert with_own(settings, {"method": "kmeans", "temperature": 1.0}).method == kmeans.Settings(1.0)
+
+
+WRONG_TYPES = [
+    ({"method": "dbscan"}, "method='dbscan' is not a method; there are sdas, simgcd, gcd, "),
+    ({"method": "simgdc"}, r"method='simgdc' is not a method \(did you mean simgcd\?\)"),
+    ({"method": 5}, "method must be the name of a method, or the Settings of one such as .*; found method=5"),
+    ({"method": sdas}, "method must be the name of a method"),
+    ({"method": sdas.Settings}, "method must be the name of a method"),
+    ({"method": Settings()}, "method must be the name of a method"),
+    ({"method": sdas.Settings(beta="much")}, "beta must be float or None; found beta='much'"),
+    ({"classes": "many"}, "classes must be int or None; found classes='many'"),
+    ({"classes": 2.5}, r"classes must be int or None; found classes=2\.5"),
+    ({"classes": True}, "classes must be int or None; found classes=True"),
+    ({"epochs": "ten"}, "epochs must be int or None; found epochs='ten'"),
+    ({"learning_rate": "fast"}, "learning_rate must be float or None"),
+    ({"seed": None}, "seed must be int; found seed=None"),
+    ({"views": "stale"}, "views must be one of 'bank', 'fresh'; found views='stale'"),
+    ({"views": np.zeros(2)}, "views must be one of 'bank', 'fresh'"),
+    ({"preset": "birds"}, "preset must be one of 'generic', .* or None; found preset='birds'"),
+    ({"weights": 3}, "weights must be Path or None; found weights=3"),
+    ({"compile": "yes"}, "compile must be bool; found compile='yes'"),
+    ({"device": 0}, "device must be str; found device=0"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG_TYPES, ids=lambda part: part if isinstance(part, str) else "")
+def test_values_of_another_type_are_refused_in_the_words_of_python(values, message):
+    with pytest.raises(SettingError, match=f"^{message}"):
+        Settings(**values)
+
+
+def test_values_as_people_write_them():
+    assert Settings("auto").classes is None
+    assert Settings(weights="w.pth", bank_dir="banks").bank_dir == Path("banks")
+    assert Settings(method=sdas.Settings(stage1="run")).method.stage1 == Path("run")
+    counted = Settings(np.int64(12), learning_rate=np.float32(0.5), epochs=np.array(3))
+    assert (counted.classes, type(counted.classes), counted.learning_rate, counted.epochs) == (12, int, 0.5, 3)
+    assert Settings(learning_rate=1).learning_rate == 1  # a whole number is a number
+
+
+def test_a_name_that_is_nearly_a_setting():
+    with pytest.raises(SettingError, match=r"^epoch=3 is not a setting of sdas \(did you mean epochs\?\)$"):
+        with_own(Settings(), {"epoch": 3})
+    with pytest.raises(SettingError, match=r"^beta must be float or None; found beta='much'$"):
+        with_own(Settings(), {"beta": "much"})

@@ -15,14 +15,15 @@ import tyro
 
 from newfound.app.command import Command
 from newfound.app.commands import COMMANDS
-from newfound.errors import LostProcess, UserError
+from newfound.errors import LostProcess, UserError, for_the_command_line
 from newfound.screen import Screen, shown
 
 
 def main() -> None:
     """Entry point; errors a person can fix are one sentence, never a traceback."""
     try:
-        _run_or_stop()
+        with for_the_command_line():
+            _run_or_stop()
     except KeyboardInterrupt:  # another one, while the first was being answered
         sys.exit(130)
 

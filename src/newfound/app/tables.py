@@ -13,7 +13,7 @@ from newfound.text import counted
 
 if TYPE_CHECKING:
     from newfound.class_count import ClassCount
-    from newfound.discovery import Discovery
+    from newfound.finished import Discovery
     from newfound.runs.labelling import Labelled
 
 

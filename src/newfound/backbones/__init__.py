@@ -12,7 +12,7 @@ from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, FoldedEfficientNet, load_efficientnet
 from newfound.backbones.vit import VIT_SPECS, load_vit
 from newfound.backbones.weights import fingerprint
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.settings import VIT_BLOCKS, check_image_size
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -67,7 +67,7 @@ def _vit(name: str, image_size: int, weights: Path | None, grad_from_block: int)
     spec = VIT_SPECS[name]
     if image_size % spec.patch_size:
         raise UserError(
-            f"--image-size {image_size}: {name} needs a multiple of its patches of {spec.patch_size} pixels"
+            f"{option('image_size', image_size)}: {name} needs a multiple of its patches of {spec.patch_size} pixels"
         )
     network = load_vit(name, weights)
     trunk, _ = network.split(grad_from_block)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 
 WRAPPERS = ("teacher", "student", "state_dict", "model")  # in order of preference
 PREFIXES = ("module.", "backbone.", "encoder.")
@@ -83,7 +83,7 @@ def fetch_from_hub(repo_id: str, filename: str) -> Path:
         raise UserError(
             f"Could not get {filename} of {repo_id} from the Hugging Face hub ({_first_line(error)}). "
             f"Download https://huggingface.co/{repo_id}/resolve/main/{filename} on another machine, copy it "
-            "here and pass --weights PATH."
+            f"here and pass {option('weights', 'PATH')}."
         ) from error
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from newfound.atomic import write_csv
-from newfound.errors import UserError
+from newfound.errors import UserError, as_path, option
 from newfound.export.outputs import cannot_write
 from newfound.export.reviewed_run import (
     class_name,
@@ -58,13 +58,15 @@ class _Item:
     target: str  # relative to the export
 
 
-def export_folders(run: Path | str, out: Path, *, link: bool = False, screen: Screen | None = None) -> FoldersExport:
+def export_folders(
+    run: Path | str, out: Path | str, *, link: bool = False, screen: Screen | None = None
+) -> FoldersExport:
     """Copy each image to OUT/CLASS/FILE, or with ``link`` put a symbolic link there.
 
     classes.csv and files.csv in ``out`` say which folder is which class and where each file came from; they are
     written last, so an export without them was stopped halfway.
     """
-    screen = screen or Screen(quiet=True)
+    screen, out = screen or Screen(quiet=True), as_path("out", out)
     reviewed = read_decided(run)
     root = reviewed.results.root
     _check_place(out, root, Path(run))
@@ -172,7 +174,7 @@ def _check_disk(out: Path, needed: int) -> None:
     if needed + DISK_MARGIN > free:
         raise UserError(
             f"the copies take {megabytes(needed)}, and {there} has {megabytes(free)} free. "
-            "Choose another place, or links with --link."
+            f"Choose another place, or links with {option('link', True)}."
         )
 
 
@@ -193,7 +195,7 @@ def _place(items: Sequence[_Item], out: Path, link: bool, screen: Screen) -> Non
 
 
 def _stopped(source: Path, target: Path, out: Path, error: OSError, link: bool) -> UserError:
-    what, hint = ("linked", " Without --link, copies are made.") if link else ("copied", "")
+    what, hint = ("linked", f" Without {option('link', True)}, copies are made.") if link else ("copied", "")
     reason = error.strerror or error
     return UserError(f"{source} cannot be {what} to {target}: {reason}. What was written before is in {out}.{hint}")
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from newfound.errors import UserError
+from newfound.errors import UserError, as_path
 from newfound.export.outputs import check_free, new_file
 from newfound.export.reviewed_run import (
     NOT_A_CLASS_NAME,
@@ -50,9 +50,10 @@ def config_beside(path: Path) -> Path:
     return path.with_name(f"{path.stem}-config.xml")
 
 
-def export_label_studio(run: Path | str, out: Path, *, screen: Screen | None = None) -> LabelStudioExport:
+def export_label_studio(run: Path | str, out: Path | str, *, screen: Screen | None = None) -> LabelStudioExport:
     """Write tasks as JSON, and beside them the configuration with a choice per class."""
-    screen, config = screen or Screen(quiet=True), config_beside(out)
+    screen, out = screen or Screen(quiet=True), as_path("out", out)
+    config = config_beside(out)
     check_free(out, config)
     reviewed = read_decided(run)
     root = reviewed.results.root

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from newfound.errors import as_path
 from newfound.export.outputs import check_free, new_file
 from newfound.export.reviewed_run import plain
 from newfound.export.workbook import Cell, check_rows, write_workbook
@@ -25,8 +26,9 @@ class TableExport:
     rows: int
 
 
-def export_csv(run: Path | str, out: Path, *, screen: Screen | None = None) -> TableExport:
+def export_csv(run: Path | str, out: Path | str, *, screen: Screen | None = None) -> TableExport:
     """Write a line per image: its label after a review, who decided it and when, and what the model says."""
+    out = as_path("out", out)
     check_free(out)
     results = read_results(run)
     lines = [[_text(cell) for cell in row] for row in _rows(results)]
@@ -35,8 +37,9 @@ def export_csv(run: Path | str, out: Path, *, screen: Screen | None = None) -> T
     return _told(out, lines, screen)
 
 
-def export_xlsx(run: Path | str, out: Path, *, screen: Screen | None = None) -> TableExport:
+def export_xlsx(run: Path | str, out: Path | str, *, screen: Screen | None = None) -> TableExport:
     """The same as an Excel workbook. All text is text there: a name that begins with = is not a formula."""
+    out = as_path("out", out)
     check_free(out)
     results = read_results(run)
     check_rows(out, len(results))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from newfound.backbones import Backbone
 from newfound.backbones.vit import ViTTrunk
-from newfound.errors import UserError
+from newfound.errors import UserError, as_path
 from newfound.export.outputs import check_free, need, new_file
 from newfound.export.reviewed_run import distinct, plain
 from newfound.images.decode import Unreadable, open_image
@@ -70,13 +70,15 @@ class OnnxExport:
     example: str  # Python that needs onnxruntime, numpy and pillow alone; the image is its argument
 
 
-def export_onnx(run: Path | str, out: Path, *, weights: Path | None = None, screen: Screen | None = None) -> OnnxExport:
+def export_onnx(
+    run: Path | str, out: Path | str, *, weights: Path | str | None = None, screen: Screen | None = None
+) -> OnnxExport:
     """Write the model of a finished run as ONNX, and say how to use it.
 
     Classes have the names of a review; those merged in it are one column, those dismissed are "none of these".
     """
     need("onnx", *PACKAGES)
-    screen = screen or Screen(quiet=True)
+    screen, out = screen or Screen(quiet=True), as_path("out", out)
     check_free(out)
     model = load_model(run, weights=weights, device="cpu")
     classes, merging = merged_columns(decided_names(Path(run), model))

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from newfound.errors import as_path
 from newfound.export.outputs import check_free, need, new_file
 from newfound.export.reviewed_run import (
     REJECTED,
@@ -35,13 +36,13 @@ class ParquetExport:
     columns: tuple[str, ...]
 
 
-def export_parquet(run: Path | str, out: Path, *, screen: Screen | None = None) -> ParquetExport:
+def export_parquet(run: Path | str, out: Path | str, *, screen: Screen | None = None) -> ParquetExport:
     """Write the table; its schema's metadata has the classes and where the images lay."""
     need("parquet", "pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 
-    screen = screen or Screen(quiet=True)
+    screen, out = screen or Screen(quiet=True), as_path("out", out)
     check_free(out)
     reviewed = read_decided(run)
     embeddings = reviewed.results.embeddings

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.images.class_folders import UNLABELLED_FOLDERS, FolderMeaning, means_unsorted, refuse_unclear
 from newfound.images.decode import Unreadable, open_with_digest
 from newfound.images.labels import LabelFile, LabelRow, listed, read_labels
@@ -150,7 +150,7 @@ def _labels_of_folders(scan: Scan, folders: FolderMeaning) -> _Given:
     top_folder = {file: file.split("/")[0] for file in scan.files if "/" in file}
     label_of = {file: folder for file, folder in top_folder.items() if folder in classes}
     unused = [name for name in sorted(scan.files) if name.lower() in LABEL_FILE_NAMES]
-    warnings = [f"{name} is ignored; to take the labels from it, pass --labels PATH" for name in unused]
+    warnings = [f"{name} is ignored; to take the labels from it, pass {option('labels', 'PATH')}" for name in unused]
     return _Given(tuple(sorted(classes)), label_of, warnings)
 
 

@@ -162,7 +162,16 @@ def _read_picture(reader: type[ImageFile], stream: BinaryIO, shorter_side: int |
         return _upright_rgb(image)
 
 
-def _upright_rgb(image: ImageFile) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
+    """A picture that is open already, as `open_image` would have read it: upright, RGB."""
+    try:
+        _check_size(*image.size)
+        return _upright_rgb(image)
+    except OSError as error:  # its file is read only now
+        raise Unreadable(_detail(error)) from error
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
     image.load()
     turn = _TURNS.get(_orientation(image))
     picture = _to_rgb(image)

@@ -12,15 +12,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError
+from newfound.settings import METHODS as METHODS
 from newfound.settings import DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
 from newfound.settings.device import resolve_device
 from newfound.settings.presets import preset_for
+from newfound.text import closest
 
 if TYPE_CHECKING:
     from newfound.training.loop import Trained
     from newfound.training.task import Task
-
-METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd")
 
 
 @dataclass(frozen=True)
@@ -104,5 +104,6 @@ def with_own(settings: Settings, values: Mapping[str, object]) -> Settings:
     shared = {name: value for name, value in values.items() if name not in of_method}
     for name in shared:
         if name not in Settings.__dataclass_fields__:
-            raise SettingError(name, values[name], f"is not a setting of {method_name(settings)}")
+            guess = closest(name, [*Settings.__dataclass_fields__, *own.__dataclass_fields__])
+            raise SettingError(name, values[name], f"is not a setting of {method_name(settings)}{guess}")
     return replace(settings, method=replace(own, **of_method), **cast(Any, shared))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shlex
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from newfound.atomic import write_atomically
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.methods import decide, own_settings
 from newfound.report import NAME, look_through
 from newfound.report.content import stability_of
@@ -48,12 +50,28 @@ def review(
         screen.say("Decisions are saved as you make them. Ctrl-C ends it.")
         if open_browser is not None:  # in a thread: some browsers take over the terminal until they are closed
             threading.Thread(target=open_browser, args=(address,), daemon=True).start()
-        server = uvicorn.Server(uvicorn.Config(app, **SERVING))
         try:
             with suppress(KeyboardInterrupt):  # how a review ends
-                server.run(sockets=[listener])
+                _serve(uvicorn.Server(uvicorn.Config(app, **SERVING)), listener)
         finally:
             _finish(log, content, thumbnails, screen)
+
+
+def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Until Ctrl-C. A notebook's own event loop is at work in this thread, so there the server has another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        server.run(sockets=[listener])
+        return
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(server.run, sockets=[listener])
+        try:
+            while not serving.done():
+                wait([serving], timeout=0.2)  # not for ever: on Windows nothing could interrupt that
+        finally:
+            server.should_exit = True
+    serving.result()
 
 
 def listening(port: int) -> socket.socket:
@@ -63,9 +81,9 @@ def listening(port: int) -> socket.socket:
     try:
         listener.bind((HOST, port))
         listener.listen()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:
         listener.close()
-        raise UserError(f"--port {port} cannot be used: {error}. Without it, a free one is taken.") from error
+        raise UserError(f"{option('port', port)} cannot be used: {error}. Without it, a free one is taken.") from error
     return listener
 
 
@@ -106,8 +124,8 @@ def continue_command(results: Results) -> str:
     options: dict[str, object] = {} if name == Settings.method else {"method": name}
     usual = decide(Settings(method=name), facts)
     for there, default in ((chosen, usual), (own_settings(chosen), usual.method)):
-        for option, value in vars(there).items():
-            if option not in ("classes", "device", "stage1", "method") and value != getattr(default, option):
-                options[option] = value
+        for setting, value in vars(there).items():
+            if setting not in ("classes", "device", "stage1", "method") and value != getattr(default, setting):
+                options[setting] = value
     words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path), *as_options(options)]
     return shlex.join(words)

@@ -26,7 +26,7 @@ class Config:
 def config_text(settings: Settings, sections: dict[str, dict[str, Any]]) -> str:
     """The text of the file, of settings that are decided."""
     own = cast(MethodSettings, settings.method)
-    shared = {**as_table(replace(settings, method="")), "method": method_of(settings).NAME}
+    shared = {**as_table(settings), "method": method_of(settings).NAME}
     return to_toml({"settings": shared, "method": as_table(own), **sections})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from newfound.distributed import asked_of_first
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.methods import load, method_of
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import FINGERPRINTED, RunFolder
@@ -36,19 +36,21 @@ def check_serves(
     """How it was trained otherwise than ``settings`` would; raises if it has not ended or cannot serve."""
     config = _config(earlier)
     if differ := _differences(config, settings, facts, fingerprints):
-        raise UserError(f"--stage1 {earlier.path} does not fit: {'; '.join(differ)}")
+        raise UserError(f"{option('stage1', earlier.path)} does not fit: {'; '.join(differ)}")
     state = earlier.journal.checkpoints.state(1)
     if state["epoch"] < state["epochs"]:
         raise UserError(
-            f"--stage1 {earlier.path}: its first training has done {state['epoch']} of {state['epochs']} epochs. "
-            "Let it end, with --resume."
+            f"{option('stage1', earlier.path)}: its first training has done {state['epoch']} of {state['epochs']} "
+            f"epochs. Let it end, with {option('resume', True)}."
         )
     return _trained_otherwise(config.settings, settings)
 
 
 def _config(earlier: RunFolder) -> Config:
     if not earlier.has_config() or not earlier.journal.has_first_training():
-        raise UserError(f"--stage1 {earlier.path}: there is no run of this version with a first training in it")
+        raise UserError(
+            f"{option('stage1', earlier.path)}: there is no run of this version with a first training in it"
+        )
     return read_config(earlier.path / "config.toml")
 
 

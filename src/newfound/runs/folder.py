@@ -40,7 +40,7 @@ from torch import Tensor
 
 from newfound.atomic import write_atomically, write_csv
 from newfound.distributed import asked_of_first, done_by_first, is_first
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.runs.config import config_text, read_config
 from newfound.runs.journal import RunJournal
 from newfound.runs.tensor_files import save_tensors
@@ -72,10 +72,13 @@ class RunFolder:
         if self._has_config():
             if not resume:
                 raise UserError(
-                    f"{self.path} holds a run already. Resume it with --resume, or choose another folder with --out."
+                    f"{self.path} holds a run already. Resume it with {option('resume', True)}, or choose another "
+                    f"folder with {option('out')}."
                 )
         elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
-            raise UserError(f"{self.path} already exists and is not a newfound run. Choose another place with --out.")
+            raise UserError(
+                f"{self.path} already exists and is not a newfound run. Choose another place with {option('out')}."
+            )
         else:
             there = next(place for place in [self.path, *self.path.absolute().parents] if os.path.lexists(place))
             if not there.is_dir():
@@ -133,17 +136,18 @@ class RunFolder:
         if config.earlier_version:
             raise UserError(
                 f"{self.path} was begun by an earlier version of newfound: its results can be used, but it cannot be "
-                "resumed. Start a new run with another --out."
+                f"resumed. Start a new run with another {option('out')}."
             )
         if changed := _changed(config.settings, settings) + self._changed_first_training(config.settings, settings):
             raise UserError(
-                f"{self.path} was begun with other settings: {'; '.join(changed)}. Use those, or another --out."
+                f"{self.path} was begun with other settings: {'; '.join(changed)}. Use those, or "
+                f"another {option('out')}."
             )
         for section, found in fingerprints.items():
             if config.sections.get(section, {}).get("fingerprint") != found:
                 raise UserError(
                     f"{FINGERPRINTED[section]} have changed since {self.path} was begun. Start a new run with another "
-                    "--out; the bank keeps what has not changed."
+                    f"{option('out')}; the bank keeps what has not changed."
                 )
 
     def _changed_first_training(self, earlier: Settings, now: Settings) -> list[str]:

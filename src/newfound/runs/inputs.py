@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.images import ImageTable, read_folder
 from newfound.images.class_folders import FolderMeaning
 from newfound.runs.before_training import check_something_to_sort, meaning_then, show_known_classes
@@ -45,7 +45,7 @@ def gather(
 ) -> Inputs:
     """Look through the folder; nothing is written yet."""
     if truth is not None and not truth.is_file():
-        raise UserError(f"--truth {truth}: there is no such file")  # before the images are looked through
+        raise UserError(f"{option('truth', truth)}: there is no such file")  # before the images are looked through
     earlier = None if after is None else reviewed_of(read_results(after))
     run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
     run.check_place(resume=resume)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.atomic import load_json, write_csv
-from newfound.errors import UserError
+from newfound.errors import MUST, SettingError, UserError, as_path
 from newfound.images.decode import Unreadable, open_image
 from newfound.images.scan import Skipped, find_files, why_not
 from newfound.images.views import resized_side, views_of
@@ -21,6 +22,7 @@ from newfound.runs.assignments import NONE_OF_THESE, two_best, yes_or_no
 from newfound.runs.decisions import VERSION
 from newfound.runs.model import Model, load_model
 from newfound.runs.none_of_these import REFUSED
+from newfound.runs.pictures import Picture, check_pictures, is_picture, opened
 from newfound.runs.results import digest_of
 from newfound.screen import Screen
 from newfound.sources.bank import run_trunk
@@ -63,8 +65,9 @@ class Labelled:
                 *(["true"] if self.oracle else []),
             ]  # fmt: skip
 
-    def write_csv(self, path: Path) -> None:
+    def write_csv(self, path: Path | str) -> None:
         """The table; files that could not be read are listed beside it, in NAME-skipped.csv."""
+        path = as_path("path", path)
         write_csv(path, [*HEADER, *(["oracle"] if self.oracle else [])], self.rows())
         if self.skipped:
             write_csv(skipped_beside(path), ["file", "reason"], ([item.file, item.reason] for item in self.skipped))
@@ -77,29 +80,30 @@ def skipped_beside(path: Path) -> Path:
 
 def predict(
     run: Path | str,
-    images: Path | str | Sequence[Path | str],
+    images: Path | str | Picture | Sequence[Path | str] | Sequence[Picture],
     *,
     refused: float = REFUSED,
-    weights: Path | None = None,
+    weights: Path | str | None = None,
     device: str = "auto",
     screen: Screen | None = None,
 ) -> Labelled:
-    """Label files, everything below folders, and what patterns such as ``new/*.jpg`` match.
+    """Label files, everything below folders, and what patterns such as ``new/*.jpg`` match; or images in memory, whose
+    ``files`` are then their places in the list: "[0]", "[1]", ...
 
     ``refused`` is the share of images like the labelled ones that may be called none of these; 0 always gives a class.
     Names, merges and dismissals decided in a review hold here, too; splits and moves need another round.
     """
-    if not 0 <= refused < 1:
-        raise UserError(f"--refused must be at least 0 and below 1; found {refused}")
+    if not isinstance(refused, int | float) or not 0 <= refused < 1:
+        raise SettingError("refused", refused, "at least 0 and below 1", MUST)
     screen = screen or Screen(quiet=True)
-    asked = [images] if isinstance(images, str | Path) else list(images)
-    files, skipped = find_files(asked)
+    asked = _listed(images)
+    sources, skipped = _sources(asked)
     model = load_model(run, weights=weights, device=device)
     classes = NamedClasses(decided_names(Path(run), model), model.n_known)
     parts: list[Labelled] = []
     done = len(skipped)
-    with screen.track("labelling", len(files)) as progress:
-        for batch, unreadable in _batches(model, files):
+    with screen.track("labelling", len(sources)) as progress:
+        for batch, unreadable in _batches(model, sources):
             skipped += unreadable
             if batch:
                 probabilities, likeness = model.label(torch.stack([tokens for _, tokens in batch]))
@@ -111,13 +115,36 @@ def predict(
     return replace(_joined(parts), skipped=tuple(skipped), oracle=model.oracle)
 
 
-def _batches(model: Model, files: list[str]) -> Iterator[tuple[list[tuple[str, Tensor]], list[Skipped]]]:
+def _listed(images: Any) -> list[Any]:
+    """One path or picture, or several."""
+    if isinstance(images, str | os.PathLike) or (is_picture(images) and getattr(images, "ndim", 3) != 4):
+        return [images]
+    if not isinstance(images, Iterable):
+        raise UserError(f"images must be paths, PIL images or arrays H×W×3 of uint8; found {images!r}")
+    return list(images)
+
+
+def _sources(asked: list[Any]) -> tuple[dict[str, str | Picture], list[Skipped]]:
+    """What is to be labelled, by name, and files that are not."""
+    if any(map(is_picture, asked)):
+        check_pictures(asked)
+        return {f"[{i}]": picture for i, picture in enumerate(asked)}, []
+    for item in asked:
+        as_path("images", item)
+    files, skipped = find_files(asked)
+    return {file: file for file in files}, skipped
+
+
+def _batches(
+    model: Model, sources: dict[str, str | Picture]
+) -> Iterator[tuple[list[tuple[str, Tensor]], list[Skipped]]]:
     """What left the trunk, some images at a time, and files among them that are no images."""
     size = model.backbone.image_size
 
     def tokens_of(file: str) -> Tensor | Skipped:
+        source = sources[file]
         try:
-            photo = open_image(Path(file), shorter_side=resized_side(size))
+            photo = opened(source) if not isinstance(source, str) else open_image(Path(source), resized_side(size))
         except Unreadable as error:
             return Skipped(file, error.reason)
         except OSError as error:
@@ -126,15 +153,15 @@ def _batches(model: Model, files: list[str]) -> Iterator[tuple[list[tuple[str, T
         return run_trunk(model.backbone, pixels)[0].half().float()  # as a bank would have kept it
 
     with single_threaded_pool() as pool:
-        results = prefetched(pool, tokens_of, files, ahead=2 * (os.cpu_count() or 1))
+        results = prefetched(pool, tokens_of, list(sources), ahead=2 * (os.cpu_count() or 1))
         batch: list[tuple[str, Tensor]] = []
         unreadable: list[Skipped] = []
-        for i, (file, result) in enumerate(zip(files, results, strict=True), start=1):
+        for i, (file, result) in enumerate(zip(sources, results, strict=True), start=1):
             if isinstance(result, Skipped):
                 unreadable.append(result)
             else:
                 batch.append((file, result))
-            if i % BATCH == 0 or i == len(files):
+            if i % BATCH == 0 or i == len(sources):
                 yield batch, unreadable
                 batch, unreadable = [], []
 
@@ -230,8 +257,8 @@ def decided_names(run: Path, model: Model) -> list[str | None]:
     return list(names)
 
 
-def _nothing_to_label(asked: Sequence[Path | str], skipped: Sequence[Skipped]) -> str:
-    where = ", ".join(map(str, asked)) or "nothing"
+def _nothing_to_label(asked: Sequence[Any], skipped: Sequence[Skipped]) -> str:
+    where = "images" if any(map(is_picture, asked)) else ", ".join(map(str, asked)) or "nothing"
     if not skipped:
         return f"{where}: there are no files"
     reason = f"{skipped[0].file}: {skipped[0].reason}"

@@ -18,7 +18,7 @@ from torch import Tensor
 from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.weights import fingerprint
-from newfound.errors import UserError
+from newfound.errors import UserError, as_path, option
 from newfound.runs.assignments import Assignment
 from newfound.runs.folder import RunFolder
 from newfound.runs.none_of_these import likeness, references_of
@@ -101,9 +101,10 @@ def predictor_tensors(predictor: Predictor) -> dict[str, Tensor]:
     }
 
 
-def load_model(run: Path | str, *, weights: Path | None = None, device: str = "auto") -> Model:
+def load_model(run: Path | str, *, weights: Path | str | None = None, device: str = "auto") -> Model:
     """The model of a finished run; nothing but its two files is needed, and the backbone's weights."""
-    path = Path(run)
+    path = as_path("run", run)
+    given = None if weights is None else as_path("weights", weights)
     description, tensors = _description(path), load_tensors(path / "model.safetensors")[0]
     if "fingerprint" in description and description["fingerprint"] != fingerprint(
         tensors
@@ -114,7 +115,7 @@ def load_model(run: Path | str, *, weights: Path | None = None, device: str = "a
         )
     try:
         _check_description(description)
-        return _assembled(path, description, tensors, weights, device)
+        return _assembled(path, description, tensors, given, device)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"{path}: model.json and model.safetensors do not fit each other ({error}). {WRITE_AGAIN}"
@@ -131,7 +132,7 @@ def _assembled(
         grad_from_block=description["grad_from_block"],
     )
     if backbone.fingerprint != description["backbone_fingerprint"]:
-        raise UserError(f"{path} was trained on other weights of {backbone.name}. Give those with --weights.")
+        raise UserError(f"{path} was trained on other weights of {backbone.name}. Give those with {option('weights')}.")
     if "references" not in tensors:
         raise UserError(f"the model in {path} is of an earlier version of newfound. Make the run again.")
     where = torch.device(resolve_device(device))

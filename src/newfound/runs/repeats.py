@@ -19,7 +19,7 @@ from newfound.settings import Settings
 
 def check_repeats(settings: Settings, repeats: int) -> None:
     """Raise if the run cannot be made so many times."""
-    if repeats < 1:
+    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
         raise SettingError("repeat", repeats, "must be 1 or more")
     if repeats > 1 and settings.seed + repeats > 2**32:
         raise SettingError("repeat", repeats, f"goes beyond the largest seed, 4294967295, from seed {settings.seed} on")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from newfound.atomic import load_json
-from newfound.errors import UserError
+from newfound.errors import UserError, as_path, option
 from newfound.runs.assignments import Assignment
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import RunFolder
@@ -117,12 +117,16 @@ def digest_of(run: Path) -> str:
 
 def read_results(path: Path | str) -> Results:
     """The results of a run that has come to its end; raises if there is none."""
-    run = RunFolder(Path(path))
+    run = RunFolder(as_path("run", path))
     if missing := [name for name in RESULT_FILES if not (run.path / name).is_file()]:
         begun = (run.path / "config.toml").is_file()
         raise UserError(
             f"{path} has no {missing[0]}: "
-            + ("the run has not come to its end. Continue it with --resume." if begun else "it is not a newfound run.")
+            + (
+                f"the run has not come to its end. Resume it with {option('resume', True)}."
+                if begun
+                else "it is not a newfound run."
+            )
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from newfound.atomic import load_json
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning
 from newfound.runs.results import Results
@@ -72,7 +72,8 @@ def labels_then(results: Results) -> Path | None:
         return None
     if not isinstance(path, str) or not Path(path).is_file():
         raise UserError(
-            f"the labels of {results.run.path} were in {path}, which no longer exists. Give them with --labels."
+            f"the labels of {results.run.path} were in {path}, which no longer exists. Give them with "
+            f"{option('labels')}."
         )
     return Path(path)
 
@@ -87,7 +88,8 @@ def next_round(
     run = earlier.results.run.path
     if earlier.results.oracle:
         raise UserError(
-            f"{run} was made with the truth (--oracle-clean-anchors): a round after it would not be a result either"
+            f"{run} was made with the truth ({option('oracle_clean_anchors', True)}): a round after it would not be a "
+            "result either"
         )
     if not set(earlier.results.files) & set(table.files):
         raise UserError(f"{table.root} has none of the images of {run}: there is nothing to continue")

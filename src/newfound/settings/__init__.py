@@ -6,14 +6,18 @@ What belongs to one method lives with it, in ``newfound.methods.NAME.Settings``.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from newfound.errors import SettingError, require
+from newfound.errors import MUST, SettingError, require
 from newfound.settings.presets import Preset
+from newfound.settings.value_types import as_meant
+from newfound.text import closest
 
+METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd")
 FULL_EPOCHS = 200  # the paper's
 QUICK_EPOCHS = 60
 LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory
@@ -91,6 +95,30 @@ class Settings:
     computes in float32."""
     compile: bool = False
     """On a GPU: let torch.compile make kernels of the trunk and the trained part. The first step then takes minutes."""
+
+    def __post_init__(self) -> None:
+        """What can be said before the data are seen: every value is of its type."""
+        if isinstance(self.classes, str) and self.classes == "auto":  # as on the command line
+            object.__setattr__(self, "classes", None)
+        _check_method(self.method)
+        for name, value in as_meant(self, besides="method").items():
+            object.__setattr__(self, name, value)
+        if not isinstance(self.method, str):
+            object.__setattr__(self, "method", replace(self.method, **as_meant(self.method)))
+
+
+def _check_method(method: object) -> None:
+    """Raise unless it is the name of a method, or the settings of one."""
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise SettingError(
+                "method", method, f"is not a method{closest(method, METHODS)}; there are {', '.join(METHODS)}"
+            )
+        return
+    module = sys.modules.get(type(method).__module__)
+    if not is_dataclass(method) or not hasattr(module, "NEEDS"):
+        what = "the name of a method, or the Settings of one such as newfound.methods.sdas.Settings()"
+        raise SettingError("method", method, what, MUST)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,6 @@ def resolve_device(wanted: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.zeros(1, device=wanted).item()  # a device without memory gives none back
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise SettingError("device", wanted, f"cannot be used here: {str(error).splitlines()[0]}") from error
     return wanted

@@ -5,13 +5,13 @@ from __future__ import annotations
 import tomllib
 from dataclasses import asdict, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import tomli_w
 
 from newfound.errors import UserError
 from newfound.settings import MethodSettings
+from newfound.settings.value_types import fits, is_path
 
 S = TypeVar("S", bound=MethodSettings)
 
@@ -45,37 +45,7 @@ def from_table(cls: type[S], table: dict[str, Any], source: Path) -> S:
     for name, value in table.items():
         if not fits(value, hints[name]):
             raise UserError(f"{source} has {name} = {value!r}, which is not a value of that setting")
-    return cls(**{name: Path(value) if _is_path(hints[name]) else value for name, value in table.items()})
-
-
-def fits(value: object, hint: Any) -> bool:
-    """Is it what TOML has for this type? A whole number may stand for a float, a string is a path."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) in (Union, UnionType):
-        return any(fits(value, part) for part in get_args(hint))
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    if not isinstance(hint, type) or getattr(hint, "_is_protocol", False):
-        return False
-    return isinstance(value, str if hint is Path else hint)
-
-
-def described(hint: Any) -> str:
-    """The type of a setting in words.
-
-    >>> described(int | None), described(Literal["bank", "fresh"])
-    ('int or None', "one of 'bank', 'fresh'")
-    """
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
-    if parts := get_args(hint):
-        return " or ".join(map(described, parts))
-    return "None" if hint is type(None) else str(hint.__name__)
-
-
-def _is_path(hint: Any) -> bool:
-    return hint is Path or Path in get_args(hint)
+    return cls(**{name: Path(value) if is_path(hints[name]) else value for name, value in table.items()})
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

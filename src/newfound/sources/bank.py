@@ -35,7 +35,7 @@ from torch import Tensor
 from newfound.atomic import write_atomically
 from newfound.backbones import Backbone
 from newfound.distributed import from_first, is_first, processes, share, wait_for_all
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.views import RECIPE, STRONG_RECIPE, resized_side, to_tensor, views_of
 from newfound.random_streams import STEP_VIEWS
@@ -153,7 +153,7 @@ def open_bank(
             return _complete_bank(table, backbone, recipe, store, screen)
     except OSError as error:
         raise UserError(
-            f"the bank in {store} cannot be written: {error}. Choose another place with --bank-dir."
+            f"the bank in {store} cannot be written: {error}. Choose another place with {option('bank_dir')}."
         ) from error
 
 
@@ -220,8 +220,8 @@ def _check_disk(store: Path, needed: int) -> None:
         raise UserError(
             f"the bank needs {megabytes(needed)} in {store} and {megabytes(DISK_MARGIN)} to spare, only "
             f"{megabytes(free)} are free. "
-            "Free some space, choose another place with --bank-dir, fewer views with --bank-views, "
-            "or train without a bank with --views fresh."
+            f"Free some space, choose another place with {option('bank_dir')}, fewer views with "
+            f"{option('bank_views')}, or train without a bank with {option('views', 'fresh')}."
         )
 
 

@@ -18,7 +18,7 @@ from newfound.settings import method_name
 from newfound.text import as_options
 
 if TYPE_CHECKING:
-    from newfound.discovery import Discovery
+    from newfound.finished import Discovery
 
 FILES = ("report.html", "assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "log.jsonl")
 
