@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ def discover(
     truth: Path | str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     repeat: int = 1,
     report: bool = True,
     screen: Screen | None = None,
@@ -75,14 +76,15 @@ def discover(
     ``labels`` names labelled files (otherwise class folders do), ``out`` is the run folder. ``after`` is an earlier run
     on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
     has the score of each epoch and metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the
-    run is made again with the seeds that follow, and stability.json says which classes come out again. ``report`` False
-    leaves out report.html. Python callers see nothing on screen unless they pass a ``Screen()``.
+    run is made again with the seeds that follow, and stability.json says which classes come out again. ``overwrite``
+    replaces a run in ``out``. ``report`` False leaves out report.html. Nothing is shown unless you pass a ``Screen()``.
     """
     screen, settings = screen or Screen(quiet=True), settings or Settings()
     check_repeats(settings, repeat)
     places = {"labels": labels, "after": after, "truth": truth, "out": out}
-    paths = {name: None if place is None else Path(place) for name, place in places.items()}
-    start = from_first(lambda: gather(Path(folder), settings, resume=resume, screen=screen, **paths))
+    paths: dict[str, Any] = {name: None if path is None else Path(path) for name, path in places.items()}
+    begin = partial(gather, Path(folder), settings, resume=resume, overwrite=overwrite, repeat=repeat, report=report)
+    start = from_first(lambda: begin(screen=screen, **paths))
 
     def run_once(settings: Settings, run: RunFolder) -> Discovery:
         return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=screen)
@@ -126,7 +128,7 @@ def discover_table(
     earlier, differences = first_training(run, settings, facts, fingerprints, screen)
     pretrained = opened.pretrained
 
-    with run.begun(settings, provenance(table, origin.places(), fingerprints, differences)):
+    with run.begun(settings, {**provenance(table, origin.places(), fingerprints, differences), **origin.sections()}):
         write_skipped(run, table, screen)
         if count is not None:
             run.write_json("class_count.json", asdict(count))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 
 from newfound.errors import as_option
 
@@ -28,6 +29,16 @@ def sentence(text: str) -> str:
     """
     text = " ".join(text.split()).rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def did_you_mean(word: str, names: Collection[str]) -> str:
+    """In brackets, the name that somebody may have meant.
+
+    >>> did_you_mean("discver", ["discover", "count"]), did_you_mean("x", ["discover"])
+    (' (did you mean discover?)', '')
+    """
+    close = difflib.get_close_matches(word, names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def as_options(values: Mapping[str, object]) -> list[str]:

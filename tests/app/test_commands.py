@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from newfound.app.commands import COMMANDS
 from newfound.app.commands.discover import Discover
+from newfound.app.commands.resume import Resume
 from newfound.app.main import parsed
 from newfound.app.options import help_texts
 from newfound.errors import UserError
@@ -36,10 +37,41 @@ def test_every_setting_has_a_sentence_of_help(method):
         assert re.fullmatch(r"\S.+\.", texts[own.name]), own.name
 
 
-@pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
-def test_what_resumes_says_how(kind):
-    assert re.fullmatch(r"The same command .+\.|", kind.after_stop)
-    assert bool(kind.after_stop) == (kind.__name__ in ("Discover", "Count", "Bench", "Study", "Demo"))
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["discover", "photos"],
+        ["resume", "run"],
+        ["count", "photos"],
+        ["bench", "cub", "--root", "CUB"],
+        ["study", "rho", "--dataset", "cub", "--root", "CUB"],
+        ["demo"],
+        ["predict", "run", "photos"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_resumes_says_how(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert re.fullmatch(r".*[Tt]he same command .+\.|", parsed(words).after_stop())
+    assert bool(parsed(words).after_stop()) == (words[0] != "predict")
+
+
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        (["discover", "my photos"], "newfound-my photos"),
+        (["discover", "photos", "--out", "run"], "run"),
+        (["discover", "photos", "--continue", "run"], "run-2"),
+        (["resume", "run"], "run"),
+    ],
+)
+def test_a_run_that_was_stopped_can_be_resumed_by_what_is_printed(words, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(run).mkdir()
+    assert parsed(words).after_stop() == "Nothing was trained yet: the same command starts again."
+    (tmp_path / run / "config.toml").touch()
+    command = parsed(words).after_stop().removesuffix(" continues from the last checkpoint.")
+    assert parsed(shlex.split(command)[1:]) == Resume(Path(run))
 
 
 @pytest.mark.parametrize(
@@ -48,6 +80,7 @@ def test_what_resumes_says_how(kind):
         (["discover", "photos", "--device", "cuda"], "cuda"),
         (["bench", "cub", "--root", "CUB"], "auto"),
         (["study", "rho", "--dataset", "cub", "--root", "CUB", "--device", "cpu"], "cpu"),
+        (["resume", "run", "--device", "cpu"], "cpu"),
         (["count", "photos", "--device", "cpu"], None),
         (["demo"], None),
         (["predict", "run", "photos", "--device", "cpu"], None),
@@ -140,7 +173,8 @@ def runs(newfound, monkeypatch):
 
     monkeypatch.setattr("newfound.research.run_bench.bench", work)
     monkeypatch.setattr("newfound.research.run_study.study", work)
-    return lambda name, *words: (newfound(*SEVERAL_RUNS[name], "--root", "colours", *words), came_to)
+    where = ["--root", "colours", "--backbone", "efficientnet_lite0"]  # no other one is here
+    return lambda name, *words: (newfound(*SEVERAL_RUNS[name], *where, *words), came_to)
 
 
 @pytest.mark.parametrize("name", SEVERAL_RUNS)
@@ -203,6 +237,17 @@ def test_the_demo_runs_what_it_prints(newfound, tmp_path, monkeypatch, words):
     answer.check_done()
     (printed,) = re.findall(r"^  newfound (.+)$", answer.out, re.MULTILINE)
     assert [parsed(shlex.split(printed))] == ran
-    assert ran[0].resume
+    assert not ran[0].resume
     assert ran[0].folder.is_dir()
     assert (ran[0].settings.bank_dir, ran[0].report) == ((Path("my bank"), False) if words else (None, True))
+
+
+def test_a_second_demo_resumes(newfound, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(Discover, "run", lambda self, screen: ran.append(self.resume))
+    run = tmp_path / "demo" / "run"
+    newfound("demo", "--out", run.parent).check_done()
+    run.mkdir()
+    (run / "config.toml").touch()
+    newfound("demo", "--out", run.parent).check_done()
+    assert ran == [False, True]

@@ -105,7 +105,7 @@ COMMANDS = {
     "onnx": ["export", "run", "--onnx", "model.onnx"],
     "review": ["review", "run", "--no-browser"],
     "continue": ["discover", "images", "--continue", "run", "--bank-dir", "banks", *FAST],
-    "resume": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN],
+    "resume": ["resume", "run"],
     "score": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN, "--truth", "truth.csv"],
 }
 

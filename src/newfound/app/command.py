@@ -18,7 +18,6 @@ class Command(ABC):
     Heavy imports (torch and what needs it) belong inside `run`: ``--help`` and a typing slip answer at once.
     """
 
-    after_stop: ClassVar[str] = ""  # a sentence: how to resume
     former_names: ClassVar[Mapping[str, str]] = {}  # options that had another name, which is accepted without a word
 
     @classmethod
@@ -30,6 +29,10 @@ class Command(ABC):
     def torchrun_device(self) -> str | None:
         """Where each of several processes computes; None: the command runs in one process only."""
         return None
+
+    def after_stop(self) -> str:
+        """How to continue, for whoever stopped it. Nothing heavy is imported: that may be what was stopped."""
+        return ""
 
     @abstractmethod
     def run(self, screen: Screen) -> None:

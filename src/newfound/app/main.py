@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import reduce
+from importlib.metadata import version
 from operator import or_
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from newfound.app.command import Command
 from newfound.app.commands import COMMANDS
 from newfound.errors import LostProcess, UserError
 from newfound.screen import Screen, shown
+from newfound.text import did_you_mean
 
 
 def main() -> None:
@@ -28,28 +30,37 @@ def main() -> None:
 
 
 def _run_or_stop() -> None:
-    after_stop = ""
+    command: Command | None = None
     try:
         command = parsed(sys.argv[1:]) if not _by_torchrun() else _parsed_once(sys.argv[1:])
-        after_stop = command.after_stop
         _run(command)
     except LostProcess as error:
-        _stop(f"{error}. {after_stop}", 1)
+        _stop(f"{error}. {_after_stop(command)}", 1)
     except UserError as error:
         _stop(str(error), 2, of_first=error.of_first)
     except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _stop(f"{error}. What was written before is kept. {after_stop}".rstrip(), 2)
+        _stop(f"{error}. What was written before is kept. {_after_stop(command)}".rstrip(), 2)
     except KeyboardInterrupt as stop:
-        _stop(f"{str(stop) or 'stopped'}. {after_stop}".rstrip(), 130)
+        _stop(f"{str(stop) or 'stopped'}. {_after_stop(command)}".rstrip(), 130)
+
+
+def _after_stop(command: Command | None) -> str:
+    return "" if command is None else command.after_stop()
 
 
 def parsed(words: Sequence[str]) -> Command:
     """The command that these words mean; where they mean none, leave with help or with what is wrong."""
+    if words and words[0] == "--version":
+        print(f"newfound {version('newfound')}")
+        sys.exit(0)
     if words and words[0] in COMMANDS:
         return COMMANDS[words[0]].parsed(words[1:], prog=f"newfound {words[0]}")
+    if words and not words[0].startswith("-"):
+        there = f"{did_you_mean(words[0], COMMANDS)}; there are {', '.join(COMMANDS)}"
+        raise UserError(f"there is no command {words[0]}{there}. newfound COMMAND --help shows the options of one.")
     overview: Any = reduce(or_, (_in_short(name, kind) for name, kind in COMMANDS.items()))
     command: Command = tyro.cli(
         overview, prog="newfound", description="newfound finds the categories nobody has named yet.", args=words
@@ -92,7 +103,7 @@ def _run(command: Command) -> None:
     from newfound.distributed import is_first, joined
 
     if command.torchrun_device is None:
-        raise UserError("torchrun is for newfound discover, bench and study")
+        raise UserError("torchrun is for newfound discover, resume, bench and study")
     with joined(command.torchrun_device):
         command.run(Screen(quiet=not is_first()))
     sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +18,7 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from newfound.errors import SettingError, UserError
+from newfound.text import did_you_mean
 
 T = TypeVar("T")
 
@@ -36,9 +36,9 @@ SEEDS = tyro.conf.arg(metavar="N [N ...]", help_behavior_hint="")
 
 def paragraphs(cls: type[T]) -> type[T]:
     """Let --help show each field's docstring as one paragraph: tyro would break lines where the source does."""
-    hints = get_type_hints(cls, include_extras=True)
+    hints, plain = get_type_hints(cls, include_extras=True), get_type_hints(cls)
     for name, text in help_texts(cls).items():
-        cls.__annotations__[name] = Annotated[hints[name], tyro.conf.arg(help=text)]
+        cls.__annotations__[name] = Annotated[(hints[name], tyro.conf.arg(help=text), *_readers(name, plain[name]))]
     return cls
 
 
@@ -105,9 +105,7 @@ def chosen_method(words: Sequence[str], default: str, names: Collection[str]) ->
         elif word == "--method" and not following.startswith("--"):
             chosen = following
     if chosen not in names:
-        close = difflib.get_close_matches(chosen, names, n=1)
-        guess = f" (did you mean {close[0]}?)" if close else ""
-        raise UserError(f"there is no --method {chosen}{guess}; there are {', '.join(names)}")
+        raise UserError(f"there is no --method {chosen}{did_you_mean(chosen, names)}; there are {', '.join(names)}")
     return chosen
 
 

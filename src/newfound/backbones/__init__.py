@@ -11,9 +11,10 @@ from torch import nn
 from newfound.backbones.adapter import AdapterTail
 from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, FoldedEfficientNet, load_efficientnet
 from newfound.backbones.vit import VIT_SPECS, load_vit
-from newfound.backbones.weights import fingerprint
-from newfound.errors import UserError
+from newfound.backbones.weights import check_weights_file, fetch_from_hub, fingerprint
+from newfound.errors import SettingError, UserError
 from newfound.settings import VIT_BLOCKS, check_image_size
+from newfound.text import did_you_mean
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
@@ -45,7 +46,25 @@ def load_backbone(
         return _efficientnet(image_size, weights)
     if name in VIT_SPECS:
         return _vit(name, image_size, weights, VIT_BLOCKS - 1 if grad_from_block is None else grad_from_block)
-    raise UserError(f"unknown backbone {name!r}; there are: {', '.join(BACKBONES)}")
+    raise _no_such_backbone(name)
+
+
+def check_backbone(name: str, weights: Path | None) -> None:
+    """Raise unless there is such a backbone and its weights can be had; those of the hub are fetched.
+
+    It is for the very beginning, before images are read: `load_backbone` would say the same later.
+    """
+    if name not in BACKBONES:
+        raise _no_such_backbone(name)
+    if weights is not None:
+        check_weights_file(weights)
+    elif name in VIT_SPECS:
+        fetch_from_hub(VIT_SPECS[name].hub_repo, VIT_SPECS[name].hub_filename)
+
+
+def _no_such_backbone(name: str) -> SettingError:
+    what = f"{did_you_mean(name, BACKBONES)}; there are {', '.join(BACKBONES)}"
+    return SettingError("backbone", name, what, "there is no {name} {value}{what}")
 
 
 def _efficientnet(image_size: int, weights: Path | None) -> Backbone:

@@ -11,6 +11,7 @@ from newfound.errors import UserError
 from newfound.methods import load, method_of
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import FINGERPRINTED, RunFolder
+from newfound.runs.places import typed
 from newfound.settings import DataFacts, Settings
 
 SAME = ("classes", "backbone", "grad_from_block", "image_size")
@@ -41,7 +42,7 @@ def check_serves(
     if state["epoch"] < state["epochs"]:
         raise UserError(
             f"--stage1 {earlier.path}: its first training has done {state['epoch']} of {state['epochs']} epochs. "
-            "Let it end, with --resume."
+            f"Let it end: {typed('resume', earlier.path)}"
         )
     return _trained_otherwise(config.settings, settings)
 

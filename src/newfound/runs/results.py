@@ -17,12 +17,14 @@ from newfound.errors import UserError
 from newfound.runs.assignments import Assignment
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import RunFolder
+from newfound.runs.places import typed
 from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
 from newfound.settings import Settings
 
 WITHOUT = "Delete it to continue without it."
+NO_RUN = "it is not a newfound run."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
 
 
@@ -108,7 +110,7 @@ def read_results(path: Path | str) -> Results:
         begun = (run.path / "config.toml").is_file()
         raise UserError(
             f"{path} has no {missing[0]}: "
-            + ("the run has not come to its end. Continue it with --resume." if begun else "it is not a newfound run.")
+            + (f"the run has not come to its end. Resume it: {typed('resume', run.path)}" if begun else NO_RUN)
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))

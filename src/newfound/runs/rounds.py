@@ -14,12 +14,12 @@ from typing import Any
 from newfound.atomic import load_json
 from newfound.errors import UserError
 from newfound.images import ImageTable
+from newfound.runs.places import ROUND as FILE
 from newfound.runs.results import Results
+from newfound.runs.resuming import SECTION as COMMAND
 from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen
 from newfound.settings import Settings
-
-FILE = "round.json"
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,19 @@ class Origin:
     labels: Path | None = None  # a file of labels
     after: Path | None = None  # an earlier run
     history: dict[str, Any] | None = None  # for round.json
+    command: dict[str, Any] | None = None  # what else newfound discover was told, for config.toml
 
     def places(self) -> dict[str, str | None]:
         """As config.toml has it."""
         return {"labels": _place(self.labels), "continues": _place(self.after)}
 
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Of config.toml, in addition: what resuming the run needs."""
+        return {} if self.command is None else {COMMAND: self.command}
+
 
 def _place(path: Path | None) -> str | None:
     return None if path is None else str(path.resolve())
-
-
-def next_out(run: Path) -> Path:
-    """RUN-2 after a first run, one more after a run that itself continues one."""
-    run = run if run.name not in ("", "..") else run.resolve()
-    name, dash, number = run.name.rpartition("-")
-    if (run / FILE).is_file() and dash and number.isdecimal():
-        return run.with_name(f"{name}-{int(number) + 1}")
-    return run.with_name(f"{run.name}-2")
 
 
 def labels_then(results: Results) -> Path | None:

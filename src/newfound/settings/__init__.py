@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from newfound.errors import SettingError, require
 from newfound.settings.presets import Preset
+from newfound.text import sentence
 
 FULL_EPOCHS = 200  # the paper's
 QUICK_EPOCHS = 60
@@ -20,6 +21,7 @@ LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fi
 MOST_EPOCHS = 1_000_000
 VIT_BLOCKS = 12  # of each ViT there is
 BANK_VIEWS = 8
+COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in all"
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
     "learning_rate": 0.1,
@@ -215,14 +217,14 @@ def _require_number(s: Settings, name: str, low: float, high: float, what: str) 
 
 def check_classes(facts: DataFacts) -> None:
     """Raise if there cannot be so many classes."""
+    if facts.classes < 2:
+        raise SettingError("classes", facts.classes, f"is too few: {COUNT_ALL}")
     if facts.classes > facts.images:
-        raise SettingError("classes", facts.classes, f"is too many: there are only {facts.images} {facts.noun}")
-    if facts.classes < max(facts.known, 2):
-        raise SettingError(
-            "classes", facts.classes,
-            f"is too few: {facts.known} classes are known already. Count the known classes and those you expect to "
-            "discover (at least 2 in all).",
-        )  # fmt: skip
+        there = f"is only 1 {facts.noun[:-1]}" if facts.images == 1 else f"are only {facts.images:,} {facts.noun}"
+        raise SettingError("classes", facts.classes, f"is too many: there {there}")
+    if facts.classes < facts.known:
+        why = f"is too few: {facts.known} classes are known already. {sentence(COUNT_ALL)}"
+        raise SettingError("classes", facts.classes, why)
 
 
 def check_image_size(size: int) -> None:

@@ -26,7 +26,6 @@ class Bench(WithSettings):
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
-    after_stop = "The same command continues from the last checkpoint."
 
     dataset: Annotated[Dataset, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     """cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published split (its
@@ -43,11 +42,16 @@ class Bench(WithSettings):
     out: Annotated[Path | None, FOLDER] = None
     """Where the runs and the report go. Default: newfound-bench-DATASET, in the current folder."""
 
+    def after_stop(self) -> str:
+        return "The same command continues from the last checkpoint."
+
     def run(self, screen: Screen) -> None:
         from newfound.research.run_bench import bench
+        from newfound.runs.inputs import check_settings
 
         seeds = seeds_of(self.repeat, self.seeds, self.settings.seed)
         out = self.out or Path(f"newfound-bench-{self.dataset}")
+        check_settings(self.settings)
         report = bench(self.dataset, self.root, self.settings, lists=self.lists, seeds=seeds, out=out, screen=screen)
         show_report(report, screen)
         screen.say(f"written to {out}: report.md, report.json, and a run folder per seed")

@@ -23,8 +23,6 @@ class Count(Command):
     FOLDER is as for newfound discover, which does the same where --classes is not given, and reuses the bank.
     """
 
-    after_stop = "The same command continues to fill the bank."
-
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The images."""
     labels: Annotated[Path | None, FILE] = None
@@ -40,9 +38,13 @@ class Count(Command):
     device: Annotated[str, NAME] = Settings.device
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
+    def after_stop(self) -> str:
+        return "The same command continues to fill the bank."
+
     def run(self, screen: Screen) -> None:
         from newfound import fitting
-        from newfound.runs.inputs import read_table
+        from newfound.images.scan import check_folder
+        from newfound.runs.inputs import check_settings, read_table
         from newfound.sources.bank import default_bank_folder
         from newfound.training.opened_images import OpenedImages
 
@@ -50,6 +52,8 @@ class Count(Command):
             backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
             device=self.device,
         )  # fmt: skip
+        check_folder(self.folder)
+        check_settings(settings)
         table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen)
         opened = OpenedImages(table, settings, screen)
         show_count(fitting.count(opened.pretrained, table.seen_classes()[0], screen), screen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import tyro
 from newfound.app.command_with_settings import WithSettings
 from newfound.app.options import FILE, FOLDER, NUMBER, paragraphs
 from newfound.app.tables import show_classes, show_score
+from newfound.runs.places import is_begun, run_place, typed
 from newfound.screen import Screen
 from newfound.settings import method_name
 from newfound.text import as_options
@@ -31,7 +31,6 @@ class Discover(WithSettings):
     or any images, with --labels naming the labelled ones. Nothing in it is changed.
     """
 
-    after_stop = "The same command with --resume continues from the last checkpoint."
     former_names = {"--seeds": "--repeat"}  # noqa: RUF012 - a mapping nobody changes
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -44,7 +43,10 @@ class Discover(WithSettings):
     """CSV with the columns file,label: the true classes, used for scoring only (and by --oracle-clean-anchors of
     --method sdas, for analysis)."""
     resume: bool = False
-    """Resume a run that was stopped."""
+    """Resume the run in --out with these options, such as more seeds; newfound resume RUN needs no options."""
+    overwrite: bool = False
+    """Start over in the place of the run that --out names: what newfound wrote there is removed once the images and
+    settings are checked. A run with decisions of a review, or with files of yours in it, is left alone."""
     repeat: Annotated[int, NUMBER] = 1
     """How many times to make the run, with --seed and the seeds that follow it, to see which classes come out again.
     The results are those of --seed; a class that no other seed finds is called unstable."""
@@ -62,15 +64,18 @@ class Discover(WithSettings):
         options |= {"continue" if name == "after" else name: value for name, value in _chosen(self).items()}
         return ["newfound", "discover", str(self.folder), *as_options(options)]
 
+    def after_stop(self) -> str:
+        return how_to_resume(run_place(self.folder, self.after, self.out))
+
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
         from newfound.distributed import from_first
 
         found = discover(
             self.folder, self.settings, labels=self.labels, after=self.after, truth=self.truth, out=self.out,
-            resume=self.resume, repeat=self.repeat, report=self.report, screen=screen,
+            resume=self.resume, overwrite=self.overwrite, repeat=self.repeat, report=self.report, screen=screen,
         )  # fmt: skip
-        from_first(lambda: _show(found, screen))
+        from_first(lambda: show_discovery(found, screen))
 
 
 def _chosen(options: Any) -> dict[str, object]:
@@ -79,9 +84,17 @@ def _chosen(options: Any) -> dict[str, object]:
     return {field.name: value for field, value in values.items() if value != field.default}
 
 
-def _show(found: Discovery, screen: Screen) -> None:
+def how_to_resume(run: Path) -> str:
+    """A sentence for whoever stopped a run."""
+    if not is_begun(run):
+        return "Nothing was trained yet: the same command starts again."
+    return f"{typed('resume', run)} continues from the last checkpoint."
+
+
+def show_discovery(found: Discovery, screen: Screen) -> None:
+    """What was found, where it is, and what to do next."""
     show_classes(found, screen)
     if found.metrics is not None:
         show_score(found.metrics, screen)
     screen.say(f"written to {found.run}: {', '.join(file for file in FILES if (found.run / file).exists())}")
-    screen.say(f"To look through it and to name what was found: newfound review {shlex.quote(str(found.run))}")
+    screen.say(f"To look through it and to name what was found: {typed('review', found.run)}")

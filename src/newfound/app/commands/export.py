@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -32,13 +33,40 @@ class Export(Command):
     weights: Annotated[Path | None, FILE] = None
     """With --onnx: a local file with the backbone's weights, if the run had one."""
 
-    def run(self, screen: Screen) -> None:
-        from newfound.export import export_folders, export_label_studio, export_onnx, export_parquet
+    overwrite: bool = False
+    """Replace what an earlier export wrote to the same place. Anything else there is left alone."""
 
+    def run(self, screen: Screen) -> None:
+        from newfound.export.replacing import replaced
+
+        self._check()
+        with replaced(self._earlier() if self.overwrite else {}):
+            self._export(screen)
+
+    def _earlier(self) -> dict[Path, Callable[[Path], str]]:
+        """Where earlier exports may lie, and how they are recognised."""
+        from newfound.export import replacing
+        from newfound.export.label_studio import config_beside
+
+        setup = None if self.label_studio is None else config_beside(self.label_studio)
+        places = {
+            self.onnx: replacing.is_onnx,
+            self.folders: replacing.is_class_folders,
+            self.parquet: replacing.is_parquet,
+            self.label_studio: replacing.is_tasks,
+            setup: replacing.is_labelling_setup,
+        }
+        return {path: check for path, check in places.items() if path is not None}
+
+    def _check(self) -> None:
         if not (self.onnx or self.folders or self.parquet or self.label_studio):
             raise UserError("say what to export: --onnx FILE, --folders FOLDER, --parquet FILE or --label-studio FILE")
         if self.link and not self.folders:
             raise UserError("--link goes with --folders")
+
+    def _export(self, screen: Screen) -> None:
+        from newfound.export import export_folders, export_label_studio, export_onnx, export_parquet
+
         if self.onnx:
             export_onnx(self.run_folder, self.onnx, weights=self.weights, screen=screen)
         if self.folders:

@@ -42,16 +42,26 @@ class Predict(Command):
     class."""
     weights: Annotated[Path | None, FILE] = None
     """A local file with the backbone's weights, if the run had one."""
+    overwrite: bool = False
+    """Replace a table that newfound predict wrote to --out before. Any other file there is left alone."""
     device: Annotated[str, NAME] = Settings.device
     """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def run(self, screen: Screen) -> None:
+        from newfound.export.replacing import is_predictions, is_skipped, replaced
+        from newfound.runs.labelling import skipped_beside
+
+        if not self.images:
+            raise UserError("name at least one image file, folder or pattern")
+        earlier = {self.out: is_predictions, skipped_beside(self.out): is_skipped} if self.overwrite else {}
+        with replaced(earlier):
+            self._predict(screen)
+
+    def _predict(self, screen: Screen) -> None:
         from newfound.export.outputs import check_free
         from newfound.runs.labelling import predict, skipped_beside
 
         check_free(self.out, skipped_beside(self.out))
-        if not self.images:
-            raise UserError("name at least one image file, folder or pattern")
         labelled = predict(
             self.run_folder, self.images, refused=self.refused, weights=self.weights, device=self.device, screen=screen
         )

@@ -26,7 +26,6 @@ class Study(WithSettings):
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
-    after_stop = "The same command continues from the last checkpoint."
 
     name: Annotated[StudyName, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
     """methods: every method there is. components: LSP and DAS. strategy, selection: when anchors are chosen, and
@@ -46,11 +45,16 @@ class Study(WithSettings):
     out: Annotated[Path | None, FOLDER] = None
     """Where runs, tables and figures go. Default: newfound-study-DATASET, in the current folder."""
 
+    def after_stop(self) -> str:
+        return "The same command continues from the last checkpoint."
+
     def run(self, screen: Screen) -> None:
         from newfound.research.run_study import study
+        from newfound.runs.inputs import check_settings
 
         seeds = seeds_of(self.repeat, self.seeds, self.settings.seed)
         out = self.out or Path(f"newfound-study-{self.dataset}")
+        check_settings(self.settings)
         text = study(
             self.name, self.dataset, self.root, self.settings, lists=self.lists, seeds=seeds, out=out, screen=screen
         )
