@@ -37,9 +37,11 @@ def test_discover_ends_with_a_table_and_the_place(tmp_path):
 
 def test_count_shows_a_curve_and_a_sentence(newfound, tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path)
+    (images / "notes.txt").write_text("not an image")
     monkeypatch.chdir(tmp_path)
     answer = newfound("count", images, "--image-size", 32)
     answer.check_done()
+    assert "warning: skipped: notes.txt: not a PNG, JPEG, WebP, GIF, BMP or TIFF image" in answer.out
     assert re.search(r"about \d+ classes.*; 2 are known", answer.out)
     assert "By number of classes, accuracy on labelled images:" in answer.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "truth.csv"]  # nothing is written here

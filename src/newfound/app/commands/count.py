@@ -10,7 +10,7 @@ import tyro
 
 from newfound.app.command import Command
 from newfound.app.options import FILE, FOLDER, NAME, NUMBER, paragraphs
-from newfound.app.tables import show_count
+from newfound.app.tables import show_count, warn_of_skipped
 from newfound.screen import Screen
 from newfound.settings import Settings
 
@@ -55,5 +55,6 @@ class Count(Command):
         check_folder(self.folder)
         check_settings(settings)
         table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen)
+        warn_of_skipped(table.skipped, "newfound discover lists them in skipped.csv", screen)
         opened = OpenedImages(table, settings, screen)
         show_count(fitting.count(opened.pretrained, table.seen_classes()[0], screen), screen)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from newfound.app.command import Command
 from newfound.app.options import FILE, NAME, NUMBER, RunPath, paragraphs
-from newfound.app.tables import show_labelled
+from newfound.app.tables import show_labelled, warn_of_skipped
 from newfound.errors import UserError
 from newfound.screen import Screen
 from newfound.settings import Settings
-from newfound.text import counted
-
-if TYPE_CHECKING:
-    from newfound.runs.labelling import Labelled
-
-SHOWN = 10  # skipped files, at most; the others are in their table
 
 
 @paragraphs
@@ -69,12 +63,5 @@ class Predict(Command):
         if labelled.oracle:
             screen.warn("ORACLE: the truth was used in training this model, for analysis")
         show_labelled(labelled, screen)
-        _warn_of_skipped(labelled, skipped_beside(self.out), screen)
+        warn_of_skipped(labelled.skipped, f"see {skipped_beside(self.out)}", screen)
         screen.say(f"written to {self.out}")
-
-
-def _warn_of_skipped(labelled: Labelled, listed: Path, screen: Screen) -> None:
-    for item in labelled.skipped[:SHOWN]:
-        screen.warn(f"skipped: {item.file}: {item.reason}")
-    if len(labelled.skipped) > SHOWN:
-        screen.warn(f"{counted(len(labelled.skipped), 'file')} skipped in all: see {listed}")
