@@ -20,6 +20,7 @@ from newfound.images import read_folder
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
 from newfound.sources.bank import default_bank_folder, open_bank
+from newfound.text import counted
 from newfound.training import task
 
 pytestmark = pytest.mark.usefixtures("small_projector")
@@ -209,7 +210,7 @@ def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):
     found = discover(folder[0], settings, truth=folder[1], out=tmp_path / "run", screen=Said(quiet=True))
     empty = lines_of(found.run / "log.jsonl")[-1]["empty_classes"]
     assert empty > 0
-    assert any(f"{empty} of the new classes ended up empty" in line for line in lines)
+    assert any(f"{counted(empty, 'new class')} ended up empty" in line for line in lines)
     classes = rows(found.run / "classes.csv")
     assert len(classes) == 20 - empty
     assert all(int(row["size"]) > 0 for row in classes if row["kind"] == "new")

@@ -27,6 +27,7 @@ from newfound.runs.rounds import Origin
 from newfound.runs.scoring import Truth, oracle_mark, write_score
 from newfound.screen import Screen
 from newfound.settings import DataFacts, Settings
+from newfound.text import counted
 from newfound.training.opened_images import OpenedImages
 
 
@@ -140,9 +141,7 @@ def discover_table(
             settings, facts, pretrained, labels, run.journal, screen, referee, fewest=2  # with a runner-up in the table
         )  # fmt: skip
         if found.empty:
-            screen.warn(
-                f"{found.empty} of the new classes ended up empty and are left out: fewer --classes may fit better"
-            )
+            screen.warn(f"{counted(found.empty, 'new class')} ended up empty, left out: fewer --classes may fit better")
         assignment = assign(found, names, table.unseen_classes())
         write_assignment(run, table, assignment, oracle=oracle is not None)
         write_model(run, found.predictor, found.prediction, opened.backbone, labels, assignment, settings, oracle)

@@ -28,6 +28,7 @@ from newfound.screen import Screen
 from newfound.settings import OF_TRAINING, DataFacts, Settings
 from newfound.settings.toml import described, fits
 from newfound.sources.vectors import Embeddings
+from newfound.text import counted
 from newfound.training.learner import Predictor
 from newfound.training.task import Pretrained
 
@@ -171,7 +172,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self._keep(found.predictor, rows, known)
         if self.n_classes is not None and found.empty:
             warnings.warn(
-                f"{found.empty} of the new classes ended up empty and are left out: a smaller n_classes than "
+                f"{counted(found.empty, 'new class')} ended up empty, left out: a smaller n_classes than "
                 f"{facts.classes} may fit better",
                 ConvergenceWarning,
                 stacklevel=2,

@@ -18,12 +18,15 @@ class Command(ABC):
     Heavy imports (torch and what needs it) belong inside `run`: ``--help`` and a typing slip answer at once.
     """
 
+    examples: ClassVar[Mapping[str, str]] = {}  # what it is for: what one types
     former_names: ClassVar[Mapping[str, str]] = {}  # options that had another name, which is accepted without a word
 
     @classmethod
     def parsed(cls, words: Sequence[str], *, prog: str) -> Self:
         """The command with these options; leaves with help or with what is wrong."""
-        return tyro.cli(cls, prog=prog, description=description(cls), args=with_present_names(words, cls.former_names))
+        return tyro.cli(
+            cls, prog=prog, description=description(cls, cls.examples), args=with_present_names(words, cls.former_names)
+        )
 
     @property
     def torchrun_device(self) -> str | None:

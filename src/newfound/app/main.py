@@ -5,17 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from functools import reduce
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
-from operator import or_
-from typing import Annotated, Any
-
-import tyro
 
 from newfound.app.command import Command
 from newfound.app.commands import COMMANDS
+from newfound.app.overview import overview
 from newfound.errors import LostProcess, UserError
 from newfound.screen import Screen, shown
 from newfound.text import did_you_mean
@@ -57,20 +53,29 @@ def parsed(words: Sequence[str]) -> Command:
         print(f"newfound {version('newfound')}")
         sys.exit(0)
     if words and words[0] in COMMANDS:
-        return COMMANDS[words[0]].parsed(words[1:], prog=f"newfound {words[0]}")
+        with _coloured_if_wanted():
+            return COMMANDS[words[0]].parsed(words[1:], prog=f"newfound {words[0]}")
     if words and not words[0].startswith("-"):
         there = f"{did_you_mean(words[0], COMMANDS)}; there are {', '.join(COMMANDS)}"
         raise UserError(f"there is no command {words[0]}{there}. newfound COMMAND --help shows the options of one.")
-    overview: Any = reduce(or_, (_in_short(name, kind) for name, kind in COMMANDS.items()))
-    command: Command = tyro.cli(
-        overview, prog="newfound", description="newfound finds the categories nobody has named yet.", args=words
-    )
-    return command
+    if words and words[0] not in ("-h", "--help"):
+        raise UserError(f"{words[0]} comes after a command: newfound COMMAND {words[0]}. newfound --help lists them.")
+    print(overview(COMMANDS), file=sys.stdout if words else sys.stderr)
+    sys.exit(0 if words else 2)
 
 
-def _in_short(name: str, kind: type[Command]) -> Any:
-    first_paragraph = (kind.__doc__ or "").partition("\n\n")[0]
-    return Annotated[kind, tyro.conf.subcommand(name, description=first_paragraph)]
+@contextmanager
+def _coloured_if_wanted() -> Iterator[None]:
+    """NO_COLOR is not known to the library that shows --help, but a terminal without colours is."""
+    if not os.environ.get("NO_COLOR"):
+        yield
+        return
+    terminal = os.environ.get("TERM", "")
+    os.environ["TERM"] = "dumb"
+    try:
+        yield
+    finally:
+        os.environ["TERM"] = terminal
 
 
 def _by_torchrun() -> bool:

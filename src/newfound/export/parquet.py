@@ -13,6 +13,7 @@ from newfound.export.outputs import check_free, need, new_file
 from newfound.export.reviewed_run import VERDICTS, given_name, plain, read_decided
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen
+from newfound.text import counted
 
 ROWS = 4096  # written at a time: 20 MB of embeddings
 
@@ -49,7 +50,7 @@ def export_parquet(run: Path | str, out: Path, *, screen: Screen | None = None) 
             )
             writer.write_table(pa.table({name: columns[name] for name in schema.names}, schema=schema))
             progress.update(images.stop)
-    screen.say(f"{len(embeddings):,} rows, {len(schema.names)} columns: {out}")
+    screen.say(f"{counted(len(embeddings), 'row')}, {len(schema.names)} columns: {out}")
     return ParquetExport(out, len(embeddings), tuple(schema.names))
 
 

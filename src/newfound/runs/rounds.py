@@ -20,6 +20,7 @@ from newfound.runs.resuming import SECTION as COMMAND
 from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen
 from newfound.settings import Settings
+from newfound.text import counted
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def next_round(
 
     table = table.relabelled({file: label_of(file) for file in table.files})
     classes = max(len(earlier.live_names() | set(table.seen_classes()[1])), table.n_known)
-    screen.say(f"after {run}: {table.n_labelled:,} labelled in {table.n_known} classes, {classes} classes in all")
+    screen.say(f"after {run}: {table.n_labelled:,} labelled in {counted(table.n_known, 'class')}, {classes} in all")
     history = {"renamed": renamed, "cleared": sorted(cleared)}
     return table, replace(settings, classes=classes if settings.classes is None else settings.classes), history
 

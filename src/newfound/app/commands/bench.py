@@ -28,13 +28,14 @@ class Bench(WithSettings):
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
 
     dataset: Annotated[Dataset, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    """cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published split (its
-    first 51 classes are known); folder: any folder of class folders, with --lists naming the known and new classes."""
+    """The data set: cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published
+    split (its first 51 classes are known); folder: any folder of class folders, with --lists naming the known and new
+    classes."""
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
-    """Where it is: the folder as unpacked, or a zip archive of class folders."""
+    """Where the data set is: the folder as unpacked, or a zip archive of class folders."""
     lists: Annotated[Path | None, FILE] = None
-    """CUB: the folder of its official lists, if they are not beside the images. folder: a JSON file
-    {"known": [...], "new": [...]} of class names."""
+    """Lists of the data set. cub: the folder of its official lists, if they are not beside the images. folder: a JSON
+    file {"known": [...], "new": [...]} of class names."""
     repeat: Annotated[int | None, NUMBER_OF_SEEDS] = None
     """How many runs to make, with the seeds 0, 1, 2 and so on."""
     seeds: Annotated[tuple[int, ...] | None, SEEDS] = None

@@ -23,10 +23,12 @@ class Count(Command):
     FOLDER is as for newfound discover, which does the same where --classes is not given, and reuses the bank.
     """
 
+    examples = {"a curve, and the number": "newfound count photos"}  # noqa: RUF012 - a mapping nobody changes
+
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-    """The images."""
+    """The folder with the images."""
     labels: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
+    """Labels of the images: a CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
     backbone: Annotated[str, NAME] = Settings.backbone
     """The network that turns images into features; newfound discover --help lists those there are."""
     weights: Annotated[Path | None, FILE] = None
@@ -36,7 +38,7 @@ class Count(Command):
     bank_dir: Annotated[Path | None, FOLDER] = None
     """Where banks are kept. Default: newfound/banks in your cache folder."""
     device: Annotated[str, NAME] = Settings.device
-    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def after_stop(self) -> str:
         return "The same command continues to fill the bank."

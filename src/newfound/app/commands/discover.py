@@ -31,17 +31,25 @@ class Discover(WithSettings):
     or any images, with --labels naming the labelled ones. Nothing in it is changed.
     """
 
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "estimate how many classes there are": "newfound discover photos",
+        "there are twelve in all": "newfound discover photos --classes 12",
+        "labels from a table instead of folders": "newfound discover photos --labels labels.csv",
+        "which classes come out again with other seeds": "newfound discover photos --repeat 3",
+        "another round, after newfound review": "newfound discover photos --continue newfound-photos",
+    }
     former_names = {"--seeds": "--repeat"}  # noqa: RUF012 - a mapping nobody changes
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-    """The images."""
+    """The folder with the images."""
     labels: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or metadata.jsonl."""
+    """Labels of the images: a CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or
+    metadata.jsonl."""
     out: Annotated[Path | None, FOLDER] = None
     """The run folder to write. Default: newfound-FOLDER, in the current folder."""
     truth: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label: the true classes, used for scoring only (and by --oracle-clean-anchors of
-    --method sdas, for analysis)."""
+    """The true classes, used for scoring only (and by --oracle-clean-anchors of --method sdas, for analysis): a CSV
+    with the columns file,label."""
     resume: bool = False
     """Resume the run in --out with these options, such as more seeds; newfound resume RUN needs no options."""
     overwrite: bool = False

@@ -18,6 +18,11 @@ from newfound.screen import Screen
 class Export(Command):
     """Write the results of a run, or its model, for other programs. Decisions made in a review are applied."""
 
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "a folder per class": "newfound export newfound-photos --folders sorted",
+        "the model, for another program": "newfound export newfound-photos --onnx model.onnx",
+    }
+
     run_folder: RunPath
     """The run folder."""
     onnx: Annotated[Path | None, FILE] = None

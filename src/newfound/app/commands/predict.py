@@ -25,9 +25,16 @@ class Predict(Command):
     RUN only model.json and model.safetensors are needed, and decisions.json for names given in a review.
     """
 
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "a folder": "newfound predict newfound-photos new-photos",
+        "some files, to a table of their own": "newfound predict newfound-photos new/*.jpg --out new.csv",
+    }
+
     run_folder: RunPath
     """The run folder."""
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+    images: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES", help_behavior_hint="(required)")
+    ]
     """Image files, folders, or patterns such as 'new/*.jpg'."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("predictions.csv")
     """The table to write; it has the columns of assignments.csv, and likeness."""
@@ -39,7 +46,7 @@ class Predict(Command):
     overwrite: bool = False
     """Replace a table that newfound predict wrote to --out before. Any other file there is left alone."""
     device: Annotated[str, NAME] = Settings.device
-    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def run(self, screen: Screen) -> None:
         from newfound.export.replacing import is_predictions, is_skipped, replaced

@@ -22,6 +22,8 @@ class Resume(Command):
     that of an uninterrupted run. A finished run is not trained again; its results are written again.
     """
 
+    examples = {"after Ctrl-C or a crash": "newfound resume newfound-photos"}  # noqa: RUF012 - a mapping nobody changes
+
     run_folder: RunPath
     """The run folder."""
     device: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: as before)")] = None

@@ -28,10 +28,10 @@ class Study(WithSettings):
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
 
     name: Annotated[StudyName, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
-    """methods: every method there is. components: LSP and DAS. strategy, selection: when anchors are chosen, and
-    which. beta, eta, alpha, k, rho: sweeps. class-count: with the estimated number of classes. blocks: frozen ViT
-    blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the features in two
-    dimensions. hessian: how flat the loss is, without and with LSP. time: of training and inference."""
+    """The table or figure. methods: every method there is. components: LSP and DAS. strategy, selection: when anchors
+    are chosen, and which. beta, eta, alpha, k, rho: sweeps. class-count: with the estimated number of classes.
+    blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the
+    features in two dimensions. hessian: how flat the loss is, without and with LSP. time: of training and inference."""
     dataset: Annotated[Dataset, tyro.conf.arg(metavar="DATASET")]
     """The data set, as in newfound bench."""
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
