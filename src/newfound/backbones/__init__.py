@@ -18,7 +18,8 @@ from newfound.text import did_you_mean
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
-BACKBONES = ("efficientnet_lite0", *VIT_SPECS)
+EMBEDDED = "efficientnet_lite0"  # comes with newfound
+BACKBONES = (EMBEDDED, *VIT_SPECS)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def load_backbone(
     """A backbone by name, with its published weights or those of a local file; of a ViT the last block is trained."""
     image_size = 224 if image_size is None else image_size
     check_image_size(image_size)
-    if name == "efficientnet_lite0":
+    if name == EMBEDDED:
         return _efficientnet(image_size, weights)
     if name in VIT_SPECS:
         return _vit(name, image_size, weights, VIT_BLOCKS - 1 if grad_from_block is None else grad_from_block)
@@ -54,7 +55,7 @@ def check_backbone(name: str, weights: Path | None) -> None:
 
     It is for the very beginning, before images are read: `load_backbone` would say the same later.
     """
-    if name not in BACKBONES:
+    if name not in (EMBEDDED, *VIT_SPECS):
         raise _no_such_backbone(name)
     if weights is not None:
         check_weights_file(weights)
@@ -70,7 +71,7 @@ def _no_such_backbone(name: str) -> SettingError:
 def _efficientnet(image_size: int, weights: Path | None) -> Backbone:
     network = load_efficientnet(weights)
     return Backbone(
-        name="efficientnet_lite0",
+        name=EMBEDDED,
         trunk=FoldedEfficientNet(network),
         new_tail=lambda: AdapterTail(FEATURE_DIM),
         token_shape=(FEATURE_DIM,),

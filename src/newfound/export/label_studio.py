@@ -139,5 +139,5 @@ def _tell(out: Path, config: Path, root: Path, reviewed: Reviewed, annotated: in
     unserved = [file for file in reviewed.results.files if plain(file) != file]
     if unserved:
         screen.warn(
-            f"Label Studio cannot show {counted(len(unserved), 'file')}, named otherwise than in UTF-8: {unserved[0]}"
+            f"Label Studio cannot show {counted(len(unserved), 'file')} with a name that is not UTF-8: {unserved[0]}"
         )
