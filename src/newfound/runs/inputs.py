@@ -81,7 +81,8 @@ def gather(
 
 def check_settings(settings: Settings) -> None:
     """Raise at once if something is wrong whatever the images are: reading them may take long."""
-    decide(settings, replace(PLENTY, classes=PLENTY.classes if settings.classes is None else settings.classes))
+    classes = PLENTY.classes if settings.classes is None else settings.classes
+    decide(settings, replace(PLENTY, classes=classes, known=min(PLENTY.known, classes)))
     check_backbone(settings.backbone, settings.weights)
 
 

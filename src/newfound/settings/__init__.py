@@ -219,14 +219,14 @@ def _require_number(s: Settings, name: str, low: float, high: float, what: str) 
 
 def check_classes(facts: DataFacts) -> None:
     """Raise if there cannot be so many classes."""
-    if facts.classes < 2:
-        raise SettingError("classes", facts.classes, f"is too few: {COUNT_ALL}")
     if facts.classes > facts.images:
         there = f"is only 1 {facts.noun[:-1]}" if facts.images == 1 else f"are only {facts.images:,} {facts.noun}"
         raise SettingError("classes", facts.classes, f"is too many: there {there}")
     if facts.classes < facts.known:
         why = f"is too few: {facts.known} classes are known already. {sentence(COUNT_ALL)}"
         raise SettingError("classes", facts.classes, why)
+    if facts.classes < 2:
+        raise SettingError("classes", facts.classes, f"is too few: {COUNT_ALL}")
 
 
 def check_image_size(size: int) -> None:
