@@ -25,6 +25,7 @@ from newfound.runs.nearest_class import nearest_classes
 from newfound.screen import Screen
 from newfound.settings import Settings
 from newfound.sources.bank import default_bank_folder, open_bank
+from newfound.text import counted
 from newfound.training import task
 
 pytestmark = pytest.mark.usefixtures("small_projector")
@@ -216,7 +217,7 @@ def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):
     found = discover(folder[0], settings, truth=folder[1], out=tmp_path / "run", screen=Said(quiet=True))
     empty = lines_of(found.run / "log.jsonl")[-1]["empty_classes"]
     assert empty > 0
-    assert any(f"{empty} of the new classes ended up empty" in line for line in lines)
+    assert any(f"{counted(empty, 'new class')} ended up empty" in line for line in lines)
     classes = rows(found.run / "classes.csv")
     assert len(classes) == 20 - empty
     assert all(int(row["size"]) > 0 for row in classes if row["kind"] == "new")

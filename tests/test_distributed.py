@@ -139,12 +139,14 @@ def test_two_processes_make_the_run_of_one_even_if_one_is_killed(start, photos, 
     os.kill(killed.pid_of(rank=1), signal.SIGKILL)
     out, err = killed.communicate()
     assert killed.poll() != 0
-    assert re.search("another process of (the|this) run has .*with --resume continues from the last checkpoint", err)
+    assert re.search(
+        "another process of (the|this) run has .*newfound resume .* continues from the last checkpoint", err
+    )
     assert not (tmp_path / "two" / "assignments.csv").exists()
     assert out.count("48 images: 15 labelled in 5 known classes") == 1  # the first process speaks, the other is silent
     assert len(list((tmp_path / "bank").glob("*/shard-*.f16"))) == 2  # each has built its half
 
-    out = ended_well(start(2, *words, "--resume"))
+    out = ended_well(start(2, "resume", str(tmp_path / "two")))
     assert out.count("resuming after epoch") == out.count("Discovered classes") == 1
     assert_same_run(tmp_path / "two", alone.run)
 

@@ -105,7 +105,7 @@ def test_everything_labelled_leaves_nothing_to_find():
 
 def test_empty_new_classes_are_left_out_with_a_warning():
     few = np.repeat(CENTRES, EACH, axis=0)
-    with pytest.warns(ConvergenceWarning, match="2 of the new classes ended up empty"):
+    with pytest.warns(ConvergenceWarning, match="2 new classes ended up empty"):
         model = quick(n_classes=CLASSES + 2, method="kmeans").fit(few, Y)
     assert len(model.classes_) == len(model.is_new_) == model.predict_proba(few).shape[1] == CLASSES
 

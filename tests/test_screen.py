@@ -1,85 +1,54 @@
-"""Who sees progress: somebody at a terminal or a notebook, unless told otherwise."""
+"""What a person sees while it works."""
 
 import io
-import sys
-from types import ModuleType
+import re
 
 import pytest
 from rich.console import Console
 
-from newfound import notebook_progress, screen
-from newfound.errors import UserError
-from newfound.screen import Screen, screen_for
+from newfound import screen
+from newfound.screen import Screen
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is set."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
 
 
-def test_nobody_watches_a_pipe(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert screen_for(None).console.quiet
-    assert not screen_for(True).console.quiet
-    assert screen_for(False).console.quiet
+def test_a_line_says_what_is_elapsed_and_what_is_left(clock):
+    out = io.StringIO()
+    with Screen(Console(file=out, width=200)).track("training", 10) as progress:
+        clock[0] += screen.SECONDS_BETWEEN_LINES
+        progress.update(2, "loss 1.5")
+        clock[0] += 1
+        progress.update(3)  # too soon for another line
+        clock[0] += 4000
+        progress.update(10, "loss 0.5")
+    assert out.getvalue().splitlines() == [
+        "training 2/10, 0:15 elapsed, about 1:00 left  loss 1.5",
+        "training 10/10, 1:06:56 elapsed  loss 0.5",
+    ]
 
 
-def test_somebody_watches_a_terminal(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    for name in ("TTY_COMPATIBLE", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert not screen_for(None).console.quiet
-    assert screen_for(False).console.quiet
+def live(width, note=""):
+    """The last picture of a bar on a terminal, after nine seconds and 80 of 100 images."""
+    now, out = [0.0], io.StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None, get_time=lambda: now[0])
+    with Screen(console).track("reading images", 100) as progress:
+        for done in range(0, 81, 10):
+            progress.update(done, note)
+            now[0] += 1.0
+        progress._progress.refresh()
+    return re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).strip())[-1].rstrip()
 
 
-def test_a_screen_is_taken_as_it_is_and_nothing_else():
-    own = Screen(quiet=True)
-    assert screen_for(own) is own
-    with pytest.raises(UserError, match=r"^screen must be True, False or a newfound\.Screen; found screen='loud'$"):
-        screen_for("loud")
-
-
-class Notebook:
-    """Stands for IPython: keeps what it was asked to show, last of all what is visible now."""
-
-    def __init__(self, monkeypatch):
-        self.seen = []
-        package, module = ModuleType("IPython"), ModuleType("IPython.display")
-        module.display = lambda shown, display_id: self.update(shown) or self
-        monkeypatch.setitem(sys.modules, "IPython", package)
-        monkeypatch.setitem(sys.modules, "IPython.display", module)
-        monkeypatch.setattr(screen, "Console", lambda quiet=False, highlight=False: Console(
-            quiet=quiet, highlight=highlight, force_jupyter=True))  # fmt: skip
-
-    def update(self, shown):
-        self.seen.append(shown._repr_html_())
-
-
-def test_a_notebook_has_a_bar(monkeypatch):
-    notebook = Notebook(monkeypatch)
-    monkeypatch.setattr(notebook_progress, "SECONDS_BETWEEN_UPDATES", 0)
-    with screen_for(None).track("reading <b>", 10) as progress:
-        progress.update(4, note="<script>")
-        assert '<progress max="10" value="4">' in notebook.seen[-1]
-        assert "reading &lt;b&gt; 4/10" in notebook.seen[-1]
-        assert "&lt;script&gt;" in notebook.seen[-1]
-        progress.update(20, total=20)
-    assert '<progress max="20" value="20">' in notebook.seen[-1]
-
-
-def test_a_notebook_that_shall_stay_silent(monkeypatch):
-    notebook = Notebook(monkeypatch)
-    with screen_for(False).track("reading", 10) as progress:
-        progress.update(10)
-    assert notebook.seen == []
-
-
-def test_a_bar_in_a_notebook_is_not_drawn_for_every_step(monkeypatch):
-    notebook = Notebook(monkeypatch)
-    monkeypatch.setattr(notebook_progress, "SECONDS_BETWEEN_UPDATES", 1e9)
-    with screen_for(None).track("reading", 100) as progress:
-        for done in range(100):
-            progress.update(done)
-        progress.update(100)
-    assert [line.count('value="100"') for line in notebook.seen] == [0, 1, 1]  # the beginning, the last step, the end
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_bar_cannot_be_misread_at_any_width(width):
+    line = live(width, "loss 1.5")
+    assert re.match(r"reading images [━╸╺ ]*80/100 0:09 elapsed, about 0:02 left", line), line
+    assert len(line) <= width
+    assert ("━" in line) == (width >= 80)
+    assert ("loss 1.5" in line) == (width >= 110)

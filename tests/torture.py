@@ -1,7 +1,8 @@
 """Kills newfound again and again, fills its disk, takes its images away, and looks whether anything is lost.
 
-`make torture` does all of it and writes docs/results/torture.md; `make test` does a part. After each fault the same
-command with --resume has to come to the end, with the bytes of an uninterrupted run, and nothing left over.
+`make torture` does all of it and writes docs/results/torture.md; `make test` does a part. After each fault
+`newfound resume` (the same command, where no run had begun) has to come to the end, with the bytes of an uninterrupted
+run, and nothing left over.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ IMAGE = "images/unlabelled/024.png"
 def discover(*more: str, epochs: int = 2) -> list[str]:
     """The words of the command."""
     words = ["discover", "images", "--classes", "4", "--epochs", str(epochs), "--image-size", "32", "--bank-views", "2"]
-    words += ["--batch-size", "12", "--bank-dir", "bank", "--out", "run", "--truth", "truth.csv", "--resume"]
+    words += ["--batch-size", "12", "--bank-dir", "bank", "--out", "run", "--truth", "truth.csv"]
     return [*words, *more]
 
 
@@ -84,10 +85,14 @@ class Trial:
         shutil.copytree(sample, folder, dirs_exist_ok=True)
 
     def run(self, at: At = 0, then: Callable[[], object] | None = None) -> Ended:
-        return run(self._words, self.folder, at=at, then=then, pause=self._pause)
+        return run(self._next(), self.folder, at=at, then=then, pause=self._pause)
 
     def killed_after(self, seconds: float) -> Ended:
-        return killed_after(seconds, self._words, self.folder)
+        return killed_after(seconds, self._next(), self.folder)
+
+    def _next(self) -> list[str]:
+        """What a person would type now."""
+        return ["resume", "run"] if (self.folder / "run" / "config.toml").exists() else self._words
 
     def ends_like(self, reference: dict[str, bytes]) -> str:
         """Resume to the end, and compare; what differs."""

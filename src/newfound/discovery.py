@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from newfound.runs.rounds import Origin
 from newfound.runs.scoring import Truth, oracle_mark, write_score
 from newfound.screen import Screen, screen_for
 from newfound.settings import DataFacts, Settings
+from newfound.text import counted
 from newfound.training.opened_images import OpenedImages
 
 
@@ -38,6 +40,7 @@ def discover(
     truth: Path | str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     repeat: int = 1,
     report: bool = True,
     screen: Screen | bool | None = None,
@@ -51,18 +54,19 @@ def discover(
     they hold images to sort, ``known`` that they are classes), ``out`` is the run folder. ``after`` is an earlier run
     on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
     has the score of each epoch and metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the
-    run is made again with the seeds that follow, and stability.json says which classes come out again. ``report`` False
-    leaves out report.html. Progress is shown in terminals and notebooks; ``screen`` True shows it everywhere, False
-    nowhere.
+    run is made again with the seeds that follow, and stability.json says which classes come out again. ``overwrite``
+    replaces a run in ``out``. ``report`` False leaves out report.html. Progress is shown in terminals and notebooks;
+    ``screen`` True shows it everywhere, False nowhere.
     """
     shown_on, chosen = screen_for(screen), _chosen(settings, values)
     check_repeats(chosen, repeat)
-    for name, switch in {"resume": resume, "report": report}.items():
+    for name, switch in {"resume": resume, "overwrite": overwrite, "report": report}.items():
         require(name, switch, isinstance(switch, bool), "True or False")
     images, places = as_path("folder", folder), {"labels": labels, "after": after, "truth": truth, "out": out}
-    paths = {name: None if place is None else as_path(name, place) for name, place in places.items()}
+    paths: dict[str, Any] = {name: None if place is None else as_path(name, place) for name, place in places.items()}
     folders = said_of_folders(images, unlabelled, known, paths["labels"])
-    start = from_first(lambda: gather(images, chosen, folders=folders, resume=resume, screen=shown_on, **paths))
+    begin = partial(gather, images, chosen, folders=folders, resume=resume, overwrite=overwrite, repeat=repeat)
+    start = from_first(lambda: begin(report=report, screen=shown_on, **paths))
 
     def run_once(settings: Settings, run: RunFolder) -> Discovery:
         return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=shown_on)
@@ -107,7 +111,7 @@ def discover_table(
     earlier, differences = first_training(run, settings, facts, fingerprints, screen)
     pretrained = opened.pretrained
 
-    with run.begun(settings, provenance(table, origin.places(), fingerprints, differences)):
+    with run.begun(settings, {**provenance(table, origin.places(), fingerprints, differences), **origin.sections()}):
         write_skipped(run, table, screen)
         if count is not None:
             run.write_json("class_count.json", asdict(count))
@@ -119,8 +123,8 @@ def discover_table(
             settings, facts, pretrained, labels, run.journal, screen, referee, fewest=2  # with a runner-up in the table
         )  # fmt: skip
         if found.empty:
-            fewer = f"a smaller {option('classes')}"
-            screen.warn(f"{found.empty} of the new classes ended up empty and are left out: {fewer} may fit better")
+            fewer = f"a smaller {option('classes')} may fit better"
+            screen.warn(f"{counted(found.empty, 'new class')} ended up empty, left out: {fewer}")
         assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
         write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
         write_model(run, found.predictor, embeddings, opened.backbone, labels, assignment, settings, oracle)

@@ -43,6 +43,11 @@ def processes() -> int:
     return _Place.size
 
 
+def is_restarted() -> bool:
+    """Has torchrun started the same command before (--max-restarts)? Then it continues what that one began."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 @contextmanager
 def joined(device: str) -> Iterator[None]:
     """Meet the other processes, if torchrun has started several; ``device`` is what the user asked for."""

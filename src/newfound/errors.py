@@ -61,6 +61,11 @@ def for_the_command_line() -> Iterator[None]:
         _Reader.at_command_line = before
 
 
+def at_command_line() -> bool:
+    """Is it somebody at the command line who reads?"""
+    return _Reader.at_command_line
+
+
 def option(name: str, value: object = NO_VALUE) -> str:
     """A setting as whoever reads the message would write it.
 

@@ -25,6 +25,7 @@ from newfound.runs.none_of_these import likeness, references_of
 from newfound.screen import Screen
 from newfound.settings import DataFacts
 from newfound.sources.vectors import Embeddings
+from newfound.text import counted
 from newfound.training.learner import Predictor
 from newfound.training.task import Pretrained
 
@@ -163,7 +164,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self._keep(found.predictor, rows, known, targets)
         if self.n_classes is not None and found.empty:
             warnings.warn(
-                f"{found.empty} of the new classes ended up empty and are left out: a smaller n_classes than "
+                f"{counted(found.empty, 'new class')} ended up empty, left out: a smaller n_classes than "
                 f"{facts.classes} may fit better",
                 ConvergenceWarning,
                 stacklevel=2,

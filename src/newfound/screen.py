@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 from newfound.errors import MUST, SettingError
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from newfound.notebook_progress import NotebookTracker
 
 SECONDS_BETWEEN_LINES = 15.0
+WITH_BAR, WITH_NOTE = 80, 110  # columns of a terminal from which on a line of progress has room for them
 
 
 class Tracker(Protocol):
@@ -81,16 +81,12 @@ def screen_for(wanted: Screen | bool | None) -> Screen:
 
 class _LiveTracker:
     def __init__(self, console: Console, what: str, total: int, done: int) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[note]}", style="dim"),
-            console=console,
-        )
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), MofNCompleteColumn(), _TimesColumn()]
+        if console.width >= WITH_BAR:
+            columns.insert(1, BarColumn(bar_width=24))
+        if console.width >= WITH_NOTE:
+            columns.append(TextColumn("{task.fields[note]}", style="dim"))
+        self._progress = Progress(*columns, console=console)
         self._task = self._progress.add_task(what, total=total, completed=done, note="")
 
     def __enter__(self) -> _LiveTracker:
@@ -102,6 +98,16 @@ class _LiveTracker:
 
     def update(self, done: int, note: str = "", total: int | None = None) -> None:
         self._progress.update(self._task, completed=done, note=note, total=total)
+
+
+class _TimesColumn(ProgressColumn):
+    """How long it has taken, and about how long it will take."""
+
+    def render(self, task: Task) -> Text:
+        return Text(times(task.elapsed or 0.0, None if task.finished else task.time_remaining))
+
+    def get_table_column(self) -> Column:
+        return Column(no_wrap=True)
 
 
 class _LineTracker:
@@ -120,8 +126,8 @@ class _LineTracker:
         if now - self._last < SECONDS_BETWEEN_LINES and done < self._total:
             return
         self._last, elapsed = now, now - self._start
-        left = elapsed / max(done - self._first, 1) * (self._total - done)
-        text = f"{self._what} {done}/{self._total}, {_clock(elapsed)} elapsed, {_clock(left)} left  {note}"
+        left = elapsed / max(done - self._first, 1) * (self._total - done) if done < self._total else None
+        text = f"{self._what} {done}/{self._total}, {times(elapsed, left)}  {note}"
         self._console.print(Text(text.rstrip()), soft_wrap=True)
 
 
@@ -134,8 +140,23 @@ def shown(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+def times(elapsed: float, left: float | None) -> str:
+    """How long something has taken, and about how long it will take where that is known.
+
+    >>> times(9.2, 2), times(4000, None)
+    ('0:09 elapsed, about 0:02 left', '1:06:40 elapsed')
+    """
+    return f"{clock(elapsed)} elapsed" + ("" if left is None else f", about {clock(left)} left")
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any.
+
+    >>> clock(9.2), clock(4000), clock(100_000)
+    ('0:09', '1:06:40', '27:46:40')
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
 def megabytes(n_bytes: float) -> str:

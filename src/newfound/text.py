@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from newfound.errors import as_option
 
@@ -31,14 +31,14 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def closest(word: str, words: Iterable[str]) -> str:
-    """The one that may have been meant, as the end of a sentence's part; empty if none is close.
+def did_you_mean(word: str, names: Collection[str]) -> str:
+    """In brackets, the name that somebody may have meant.
 
-    >>> closest("epoch", ["epochs", "classes"]), closest("dbscan", ["sdas", "gcd"])
-    (' (did you mean epochs?)', '')
+    >>> did_you_mean("discver", ["discover", "count"]), did_you_mean("x", ["discover"])
+    (' (did you mean discover?)', '')
     """
-    found = difflib.get_close_matches(word, list(words), n=1)
-    return f" (did you mean {found[0]}?)" if found else ""
+    close = difflib.get_close_matches(word, names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def as_options(values: Mapping[str, object]) -> list[str]:

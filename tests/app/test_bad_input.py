@@ -132,9 +132,9 @@ LABELS = [
     table("unmatched quote", LABELLED + '"a.png,red\n', refused="row 4 is not valid CSV"),
     table("unmatched quote in the header", '"file,label\nred/001.png,red\n', refused="row 1 is not valid CSV"),
     table("files that are not there", LABELLED + "gone.png,red\n", says="row 4 'gone.png'"),
-    table("no file is there", "file,label\ngone.png,red\n", refused="none of its 1 rows names a file in images"),
+    table("no file is there", "file,label\ngone.png,red\n", refused="no file in images is named by its 1 row:"),
     table("another absolute path", LABELLED + "/etc/passwd,red\n", says="row 4 '/etc/passwd'"),
-    table("out and in again", "file,label\n../images/red/001.png,red\n", refused="none of its 1 rows"),
+    table("out and in again", "file,label\n../images/red/001.png,red\n", refused="is named by its 1 row:"),
     table("out of the folder", LABELLED + "../../secret.png,red\n", says="row 4 '../../secret.png'"),
     table("blank labels", "file,label\nred/001.png,\ngreen/007.png,  \n", says="0 labelled in 0 known classes"),
     table("200 kB in one cell", LABELLED + LONG + ",red\n", refused="row 4 is not valid CSV"),
@@ -242,14 +242,14 @@ SETUPS = [
     Case("one known class", only(red=6, unlabelled=6), classes(2), says="written to"),
     Case("two images", only(red=1, unlabelled=1), classes(2), says="written to"),
     Case("two images, unlabelled", only(unlabelled=2), classes(2), says="written to"),
-    Case("one image", only(unlabelled=1), classes(2), refused="there are only 1 images"),
+    Case("one image", only(unlabelled=1), classes(2), refused="--classes 2 is too many: there is only 1 image\n"),
     Case("two images and no number", only(red=1, unlabelled=1), (), says="written to"),
-    Case("one image and no number", only(unlabelled=1), (), refused="there are only 1 images"),
+    Case("one image and no number", only(unlabelled=1), (), refused="there is only 1 image\n"),
     Case("all the same and no number", identical, (), says="written to"),
     Case("all images the same", identical, classes(4), says="the same image under two labels"),
-    Case("empty classes alone", only(unlabelled=6), classes(2, "--labels", "truth.csv"), refused="none of its 24 rows"),
+    Case("empty classes alone", only(unlabelled=6), classes(2, "--labels", "truth.csv"), refused="by its 24 rows:"),
     Case("empty folder", emptied(), classes(4), refused="images: the folder holds no files; put images there"),
-    Case("broken files alone", emptied(hostile.cut_short), classes(4), refused="no readable image among 1 files"),
+    Case("broken files alone", emptied(hostile.cut_short), classes(4), refused="no readable image among 1 file;"),
     Case("a file as folder", lambda root: (shutil.rmtree(root / "images"), (root / "images").touch()),
          refused="images: this is a file; give the folder that holds the images"),
     Case("no folder", lambda root: shutil.rmtree(root / "images"), refused="images: there is no such folder"),
@@ -278,14 +278,14 @@ OPTIONS = [
     Case("unknown device", args=("--device", "toaster"), refused="--device toaster cannot be used here"),
     Case("no such device", args=("--device", "cuda:99"), refused="--device cuda:99 cannot be used here"),
     Case("meta device", args=("--device", "meta"), refused="--device meta cannot be used here"),
-    Case("unknown backbone", args=("--backbone", "resnet"), refused="unknown backbone 'resnet'; there are: efficient"),
+    Case("unknown backbone", args=("--backbone", "resnet"), refused="there is no --backbone resnet"),
     Case("out is a file", lambda root: (root / "f").touch(), ("--out", "f"), refused="f already exists and is not"),
     Case("out in a file", lambda root: (root / "f").touch(), ("--out", "f/run"), refused="f is not a folder"),
     Case("out is something else", args=("--out", "images"), refused="images already exists and is not a"),
     Case("out: broken link", lambda root: (root / "l").symlink_to("/x/y"), ("--out", "l"), refused="l is not a fold"),
     Case("out of a long name", args=("--out", "x" * 300), refused="cannot be used: File name too long"),
     Case("bank is a file", lambda root: (root / "f").touch(), ("--bank-dir", "f"), refused="another place with --bank"),
-    Case("nothing to resume", args=("--resume",), says="written to"),
+    Case("nothing to resume", args=("--resume",), refused="newfound-images: there is no run to resume here. Without"),
     Case("stage 1 of nowhere", args=("--stage1", "gone"), refused="--stage1 gone: there is no run"),
     Case("an oracle without truth", args=("--oracle-clean-anchors",), refused="--oracle-clean-anchors needs a truth"),
     Case("continues nowhere", args=("--continue", "gone"), refused="gone has no config.toml: it is not a newfound run"),
@@ -348,6 +348,59 @@ def test_what_cannot_be_parsed_names_the_option(newfound, args, word):
     answer = newfound(*args)
     assert answer.status == 2
     assert word in answer.err
+
+
+AT_ONCE = [
+    (["--classes", "abc"], "--classes must be a whole number, at least 2, or auto; found abc"),
+    (["--classes", "-4"], "--classes must be a whole number, at least 2, or auto; found -4"),
+    (["--epochs", "0"], "--epochs must be at least 1; found 0"),
+    (["--repeat", "abc"], "--repeat must be a whole number; found abc"),
+    (["--beta", "2"], "--beta must be between 0 and 1; found 2.0"),
+    (["--device", "toaster"], "--device toaster cannot be used here"),
+    (["--image-size", "0"], "--image-size must be between 1 and 4096 pixels; found 0"),
+    (["--backbone", "resnet50"], "there is no --backbone resnet50; there are efficientnet_lite0, dino_vits16"),
+    (["--backbone", "dinov2-vitb14"], "there is no --backbone dinov2-vitb14 (did you mean dinov2_vitb14?)"),
+    (["--backbone", "dino_vits16"], "Could not get model.safetensors of timm/vit_small_patch16_224.dino from"),
+    (["--weights", "gone.pth"], "There is no weights file at gone.pth"),
+]
+
+
+OF_A_RUN = ("--classes", "--epochs", "--repeat", "--beta")  # newfound count has no such options
+CASES_AT_ONCE = [
+    pytest.param(command, words, message, id=f"{command} {' '.join(words)}")
+    for command in ("discover", "count", "bench")
+    for words, message in AT_ONCE
+    if command != "count" or words[0] not in OF_A_RUN
+]
+
+
+@pytest.mark.parametrize(("command", "words", "message"), CASES_AT_ONCE)
+def test_a_wrong_setting_is_named_before_an_image_is_read(tmp_path, newfound, monkeypatch, command, words, message):
+    """And before anything is said about a run that is in the way."""
+    monkeypatch.chdir(tmp_path)
+    Path("images").mkdir()
+    Path("newfound-images").mkdir()
+    Path("newfound-images", "config.toml").touch()
+    monkeypatch.setattr("newfound.runs.inputs.read_folder", None)
+    monkeypatch.setattr("newfound.research.run_bench.bench", None)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    where = ["folder", "--root", "images", "--backbone", "efficientnet_lite0"] if command == "bench" else ["images"]
+    newfound(command, *where, *words).check_refused(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demo", "--epochs", "abc"], "--epochs must be a whole number; found abc"),
+        (["review", "run", "--port", "http"], "--port must be a whole number; found http"),
+        (["predict", "run", "images", "--refused", "few"], "--refused must be a number; found few"),
+        (["bench", "cub", "--root", ".", "--repeat", "2.5"], "--repeat must be a whole number; found 2.5"),
+        (["discver", "images"], "there is no command discver (did you mean discover?); there are discover, resume, "),
+        (["photos"], "there is no command photos; there are discover, resume, "),
+    ],
+)
+def test_a_typing_slip_is_one_sentence(newfound, words, message):
+    newfound(*words).check_refused(message)
 
 
 # Embeddings, for the estimator

@@ -1,5 +1,6 @@
 """Each command: its options, how it resumes, what it prints for a person to type."""
 
+import os
 import re
 import shlex
 from dataclasses import fields
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from newfound.app.command_with_settings import GROUPS
 from newfound.app.commands import COMMANDS
 from newfound.app.commands.discover import Discover
+from newfound.app.commands.resume import Resume
 from newfound.app.main import parsed
 from newfound.app.options import help_texts
+from newfound.app.overview import USUAL
 from newfound.errors import UserError
 from newfound.methods import METHODS, cms, load, sdas
 from newfound.settings import OF_TRAINING, Settings
@@ -36,10 +40,41 @@ def test_every_setting_has_a_sentence_of_help(method):
         assert re.fullmatch(r"\S.+\.", texts[own.name]), own.name
 
 
-@pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
-def test_what_resumes_says_how(kind):
-    assert re.fullmatch(r"The same command .+\.|", kind.after_stop)
-    assert bool(kind.after_stop) == (kind.__name__ in ("Discover", "Count", "Bench", "Study", "Demo"))
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["discover", "photos"],
+        ["resume", "run"],
+        ["count", "photos"],
+        ["bench", "cub", "--root", "CUB"],
+        ["study", "rho", "--dataset", "cub", "--root", "CUB"],
+        ["demo"],
+        ["predict", "run", "photos"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_resumes_says_how(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert re.fullmatch(r".*[Tt]he same command .+\.|", parsed(words).after_stop())
+    assert bool(parsed(words).after_stop()) == (words[0] != "predict")
+
+
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        (["discover", "my photos"], "newfound-my photos"),
+        (["discover", "photos", "--out", "run"], "run"),
+        (["discover", "photos", "--continue", "run"], "run-2"),
+        (["resume", "run"], "run"),
+    ],
+)
+def test_a_run_that_was_stopped_can_be_resumed_by_what_is_printed(words, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(run).mkdir()
+    assert parsed(words).after_stop() == "Nothing was trained yet: the same command starts again."
+    (tmp_path / run / "config.toml").touch()
+    command = parsed(words).after_stop().removesuffix(" continues from the last checkpoint.")
+    assert parsed(shlex.split(command)[1:]) == Resume(Path(run))
 
 
 @pytest.mark.parametrize(
@@ -48,6 +83,7 @@ def test_what_resumes_says_how(kind):
         (["discover", "photos", "--device", "cuda"], "cuda"),
         (["bench", "cub", "--root", "CUB"], "auto"),
         (["study", "rho", "--dataset", "cub", "--root", "CUB", "--device", "cpu"], "cpu"),
+        (["resume", "run", "--device", "cpu"], "cpu"),
         (["count", "photos", "--device", "cpu"], None),
         (["demo"], None),
         (["predict", "run", "photos", "--device", "cpu"], None),
@@ -75,6 +111,77 @@ def help_of(capsys, monkeypatch, *words):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     return " ".join(re.sub("[│╭╮╰╯─]", " ", " ".join(lines)).split())
+
+
+FIRST = ["classes", "labels", "out", "epochs", "method", "backbone", "seed", "repeat", "truth", "continue"]
+
+
+def test_ten_options_come_first_and_the_rest_in_named_groups(capsys, monkeypatch):
+    shown = help_of(capsys, monkeypatch, "discover")
+    titles = ["run options", "training options", "image options", "machine options", "--method sdas options"]
+    assert [title for title in titles if title not in shown] == []
+    places = [shown.index(title) for title in titles]
+    assert places == sorted(places)
+    first = shown[: places[0]].partition("show this help message and exit")[2]
+    options = re.findall(r"(?<=\s)--([\w-]+) (?:FILE|FOLDER|N |NAME|RUN|\{N)", first)
+    assert list(dict.fromkeys(options)) == FIRST
+    for title, option in zip(
+        titles, ["--overwrite", "--momentum N", "--image-size N", "--device NAME", "--beta N"], strict=True
+    ):
+        assert shown.index(title) < shown.index(option, places[0])
+
+
+def test_every_setting_is_an_option_of_some_group():
+    """One that is in none would come before the options that people need first."""
+    assert {own.name for own in fields(Settings)} <= {name for names in GROUPS.values() for name in names}
+
+
+@pytest.mark.parametrize("kind", COMMANDS.values(), ids=COMMANDS)
+def test_examples_can_be_typed_and_fit_a_narrow_terminal(kind):
+    for aim, words in kind.examples.items():
+        assert isinstance(parsed(shlex.split(words)[1:]), kind)
+        assert max(len(aim) + 6, len(words) + 4) <= 60, words
+
+
+@pytest.mark.parametrize("kind", [Settings, *(load(name).Settings for name in METHODS), *COMMANDS.values()])
+def test_the_help_of_an_option_stands_alone(kind):
+    """It does not continue the option's name, as "Of the optimiser." does."""
+    for name, text in help_texts(kind).items():
+        assert not re.match(r"(Of|At|Not|As|In|On) ", text), name
+        assert text[0].isupper(), name
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_the_terminal(capsys, monkeypatch, name, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit, match="0"):
+        parsed([*filter(None, [name]), "--help"])
+    usage, *lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert len(usage) < 80  # tyro's own, in one line
+
+
+def test_the_overview_names_every_command(newfound):
+    asked, nothing = newfound("--help"), newfound()
+    assert (asked.status, nothing.status) == (0, 2)
+    assert asked.out == nothing.err
+    assert re.findall(r"^  (\w+) {2,}[A-Z]", asked.out, re.MULTILINE) == [
+        *USUAL,
+        *(n for n in COMMANDS if n not in USUAL),
+    ]
+    newfound("--classes", 4).check_refused("--classes comes after a command: newfound COMMAND --classes")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_colours_only_where_they_are_wanted(capsys, monkeypatch, wanted):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "" if wanted else "1")
+    with pytest.raises(SystemExit):
+        parsed(["report", "--help"])
+    assert ("\x1b[" in capsys.readouterr().out) == wanted
+    assert os.environ["TERM"] == "xterm"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -140,7 +247,8 @@ def runs(newfound, monkeypatch):
 
     monkeypatch.setattr("newfound.research.run_bench.bench", work)
     monkeypatch.setattr("newfound.research.run_study.study", work)
-    return lambda name, *words: (newfound(*SEVERAL_RUNS[name], "--root", "colours", *words), came_to)
+    where = ["--root", "colours", "--backbone", "efficientnet_lite0"]  # no other one is here
+    return lambda name, *words: (newfound(*SEVERAL_RUNS[name], *where, *words), came_to)
 
 
 @pytest.mark.parametrize("name", SEVERAL_RUNS)
@@ -203,6 +311,17 @@ def test_the_demo_runs_what_it_prints(newfound, tmp_path, monkeypatch, words):
     answer.check_done()
     (printed,) = re.findall(r"^  newfound (.+)$", answer.out, re.MULTILINE)
     assert [parsed(shlex.split(printed))] == ran
-    assert ran[0].resume
+    assert not ran[0].resume
     assert ran[0].folder.is_dir()
     assert (ran[0].settings.bank_dir, ran[0].report) == ((Path("my bank"), False) if words else (None, True))
+
+
+def test_a_second_demo_resumes(newfound, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(Discover, "run", lambda self, screen: ran.append(self.resume))
+    run = tmp_path / "demo" / "run"
+    newfound("demo", "--out", run.parent).check_done()
+    run.mkdir()
+    (run / "config.toml").touch()
+    newfound("demo", "--out", run.parent).check_done()
+    assert ran == [False, True]

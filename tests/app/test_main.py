@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 from helping.pictures import write_folder
 from newfound.runs.journal import RunJournal
@@ -36,9 +37,11 @@ def test_discover_ends_with_a_table_and_the_place(tmp_path):
 
 def test_count_shows_a_curve_and_a_sentence(newfound, tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path)
+    (images / "notes.txt").write_text("not an image")
     monkeypatch.chdir(tmp_path)
     answer = newfound("count", images, "--image-size", 32)
     answer.check_done()
+    assert "warning: skipped: notes.txt: not a PNG, JPEG, WebP, GIF, BMP or TIFF image" in answer.out
     assert re.search(r"about \d+ classes.*; 2 are known", answer.out)
     assert "By number of classes, accuracy on labelled images:" in answer.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "truth.csv"]  # nothing is written here
@@ -57,6 +60,11 @@ def test_help_names_the_commands_and_settings(tmp_path):
         assert option in text
 
 
+def test_the_version(newfound):
+    answer = newfound("--version")
+    assert (answer.status, answer.out) == (0, f"newfound {version('newfound')}\n")
+
+
 def test_an_interrupted_run_resumes_to_the_same_bytes(newfound, tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path)
     options = ["discover", images, "--classes", 4, *FAST, "--out"]
@@ -72,9 +80,11 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(newfound, tmp_path, monkey
         patched.setattr(RunJournal, "save_epoch", interrupted)
         stopped = newfound(*options, tmp_path / "stopped")
     assert stopped.status == 130
-    assert stopped.err == "newfound: stopped. The same command with --resume continues from the last checkpoint.\n"
+    assert stopped.err == (
+        f"newfound: stopped. newfound resume {tmp_path / 'stopped'} continues from the last checkpoint.\n"
+    )
     assert not (tmp_path / "stopped" / "assignments.csv").exists()
-    resumed = newfound(*options, tmp_path / "stopped", "--resume")
+    resumed = newfound("resume", tmp_path / "stopped")
     assert "resuming after epoch 2 of 3 of training 2" in resumed.out
     for name in ("assignments.csv", "classes.csv", "embeddings.npy", "anchors.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()

@@ -10,16 +10,8 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from newfound.app.options import (
-    Box,
-    chosen_method,
-    from_box,
-    help_texts,
-    option_box,
-    paragraphs,
-    parsed_with_boxes,
-    with_present_names,
-)
+from newfound.app.option_boxes import Box, from_box, option_box, parsed_with_boxes
+from newfound.app.options import chosen_method, help_texts, paragraphs, with_present_names
 from newfound.errors import UserError
 from newfound.text import as_options
 

@@ -37,7 +37,7 @@ def test_label_studio_tasks_and_configuration_agree(reviewed, run, tmp_path):
         for prediction in task.get("predictions", []):
             assert prediction["score"] == reviewed.results.assignment.confidence[i]
             assert prediction["model_version"] == "newfound run"
-    assert any("1 files whose names are not UTF-8" in line for line in heard.warnings)
+    assert any("1 file with a name that is not UTF-8" in line for line in heard.warnings)
     assert any(f"DOCUMENT_ROOT={tmp_path}" in line for line in heard.lines)
 
 

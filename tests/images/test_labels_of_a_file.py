@@ -65,7 +65,7 @@ def test_rows_whose_file_was_skipped_are_named_with_the_reason(root):
 
 
 def test_no_row_matches_a_file(root):
-    with pytest.raises(UserError, match=r"none of its 2 rows names a file in .*row 2 'a.png'; row 3 'b.png'"):
+    with pytest.raises(UserError, match=r"no file in .* is named by its 2 rows: row 2 'a.png'; row 3 'b.png'"):
         with_labels(root, "file,label\na.png,cat\nb.png,dog\n")
     with pytest.raises(UserError, match="a header but no row"):
         with_labels(root, "file,label\n")
@@ -73,7 +73,7 @@ def test_no_row_matches_a_file(root):
 
 def test_a_wrong_labels_file_shows_before_any_image_is_read(root, monkeypatch):
     monkeypatch.setattr(images, "_read_one", lambda path: pytest.fail(f"read {path}"))
-    with pytest.raises(UserError, match="none of its 1 rows"):
+    with pytest.raises(UserError, match="is named by its 1 row:"):
         with_labels(root, "file,label\na.png,cat\n")
 
 

@@ -74,7 +74,7 @@ def test_a_class_of_one_seed_is_called_unstable(tmp_path):
     other = replace(a, classes=np.where(a.classes == 3, 2, a.classes))
     write_stability(results, compare([a, other], [0, 1]))
     content, _ = look_through(read_results(results.run.path), QUIET)
-    assert any("0 of 2 new classes come out every time; 2 exist with one" in text for text in content["summary"])
+    assert any("0 of 2 new classes came out every time; 2 exist with one" in text for text in content["summary"])
     assert content["stability"]["elsewhere"][0]["seed"] == 1
 
 

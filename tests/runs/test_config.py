@@ -24,7 +24,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("changes", [{}, {"views": "fresh"}, {"backbone": "dino_vits16", "weights": Path("ü.pth")}])
+@pytest.mark.parametrize("changes", [{}, {"views": "fresh"}, {"backbone": "dino_vits16", "weights": Path("/w/ü.pth")}])
 def test_settings_survive_the_file(read, name, changes):
     settings = decide(replace(Settings(10, name, device="cpu", seed=3), **changes), FACTS)
     config = read(config_text(settings, {"data": {"fingerprint": "abc", "labels": None}}))
@@ -32,6 +32,14 @@ def test_settings_survive_the_file(read, name, changes):
     assert config.sections == {"data": {"fingerprint": "abc"}}
     assert not config.earlier_version
     assert decide(config.settings, FACTS) == settings  # nothing is left to decide
+
+
+def test_places_are_absolute(read):
+    """A run may be resumed from another folder than it was started in."""
+    own = sdas.Settings(stage1=Path("first"))
+    settings = decide(Settings(10, own, device="cpu", bank_dir=Path("bank")), FACTS)
+    found = read(config_text(settings, {})).settings
+    assert (found.bank_dir, found.method.stage1) == (Path.cwd() / "bank", Path.cwd() / "first")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -43,9 +43,17 @@ def begin(path, settings, *, data="abc", backbone="def", resume=False):
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     begin(tmp_path / "run", resolved())
-    with pytest.raises(UserError, match=r"Resume it with resume=True, or choose another folder with out=\.$"):
+    with pytest.raises(UserError, match=r"was stopped\. Resume it: discover with the same folder, resume=True"):
         begin(tmp_path / "run", resolved())
     begin(tmp_path / "run", resolved(), resume=True)
+
+
+def test_a_finished_run_is_for_a_review(tmp_path):
+    begin(tmp_path / "run", resolved())
+    for name in ("assignments.csv", "model.json"):
+        (tmp_path / "run" / name).touch()
+    with pytest.raises(UserError, match=r"holds a finished run\. Look through it: newfound review .*run\. For another"):
+        begin(tmp_path / "run", resolved())
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):

@@ -10,8 +10,8 @@ from newfound.discovery import discover
 from newfound.errors import UserError
 from newfound.images import read_folder
 from newfound.runs.decisions import DecisionLog
+from newfound.runs.places import next_out
 from newfound.runs.results import read_results
-from newfound.runs.rounds import next_out
 from newfound.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")
@@ -124,7 +124,7 @@ def test_it_resumes_as_long_as_nothing_else_is_decided(first, tmp_path):
     found = another(first, tmp_path, {"action": "rename", "class": 0, "name": "grass"})
     before = (found.run / "assignments.csv").read_bytes()
     settings = Settings(**FAST, bank_dir=first[2])
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="run-2 holds a finished run"):
         discover(first[1], settings, after=tmp_path / "run", report=False)
     discover(first[1], settings, after=tmp_path / "run", resume=True, report=False)
     assert (found.run / "assignments.csv").read_bytes() == before

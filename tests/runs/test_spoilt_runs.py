@@ -105,7 +105,7 @@ COMMANDS = {
     "onnx": ["export", "run", "--onnx", "model.onnx"],
     "review": ["review", "run", "--no-browser"],
     "continue": ["discover", "images", "--continue", "run", "--bank-dir", "banks", *FAST],
-    "resume": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN],
+    "resume": ["resume", "run"],
     "score": ["discover", "images", "--out", "run", "--resume", "--bank-dir", "banks", *RUN, "--truth", "truth.csv"],
 }
 
@@ -209,7 +209,7 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
     ("wrong type of the method", C, hostile.replaced("beta = 0.5", 'beta = "much"'), {"report": "has beta = 'much'"}),
     ("no such method", C, hostile.replaced('method = "sdas"', 'method = "x"'), {"report": "has the method 'x', which"}),
     ("half of k-means", "checkpoint/kmeans.safetensors", hostile.halved,
-     {"resume": None, "score": "Delete it, and it is made again"}),
+     {"resume": "Delete it, and it is made again", "score": "Delete it, and it is made again"}),
     ("half a checkpoint", S, hostile.halved, {"resume": "Delete it to train from the start"}),
     ("half of the first", "checkpoint/stage1.safetensors", hostile.halved, {"resume": "Delete it to train"}),
     ("a checkpoint of nothing", S, hostile.content(b""), {"resume": "Delete it"}),

@@ -83,7 +83,7 @@ def test_a_class_of_one_seed_is_unstable():
     text = found.sentence(assignment(own, n_known=1))
     assert (
         text
-        == "With 3 seeds, 1 of 2 new classes come out every time; 1 exists with one seed only, and is unstable: new-2."
+        == "With 3 seeds, 1 of 2 new classes came out every time; 1 exists with one seed only, and is unstable: new-2."
     )
 
 

@@ -18,18 +18,24 @@ class Command(ABC):
     Heavy imports (torch and what needs it) belong inside `run`: ``--help`` and a typing slip answer at once.
     """
 
-    after_stop: ClassVar[str] = ""  # a sentence: how to resume
+    examples: ClassVar[Mapping[str, str]] = {}  # what it is for: what one types
     former_names: ClassVar[Mapping[str, str]] = {}  # options that had another name, which is accepted without a word
 
     @classmethod
     def parsed(cls, words: Sequence[str], *, prog: str) -> Self:
         """The command with these options; leaves with help or with what is wrong."""
-        return tyro.cli(cls, prog=prog, description=description(cls), args=with_present_names(words, cls.former_names))
+        return tyro.cli(
+            cls, prog=prog, description=description(cls, cls.examples), args=with_present_names(words, cls.former_names)
+        )
 
     @property
     def torchrun_device(self) -> str | None:
         """Where each of several processes computes; None: the command runs in one process only."""
         return None
+
+    def after_stop(self) -> str:
+        """How to continue, for whoever stopped it. Nothing heavy is imported: that may be what was stopped."""
+        return ""
 
     @abstractmethod
     def run(self, screen: Screen) -> None:

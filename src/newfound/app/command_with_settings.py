@@ -7,10 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from newfound.app.command import Command
-from newfound.app.options import Box, chosen_method, parsed_with_boxes, with_present_names
+from newfound.app.option_boxes import Box, parsed_with_boxes
+from newfound.app.options import chosen_method, with_present_names
 from newfound.methods import METHODS, Method, load
 from newfound.settings import DEFAULTS, OF_TRAINING, Settings
 from newfound.text import sentence
+
+GROUPS = {  # of options, as --help shows them: those that people need first, then the rest
+    "": ("classes", "labels", "out", "epochs", "method", "backbone", "seed", "repeat", "truth", "after"),
+    "run": ("resume", "overwrite", "report"),
+    "training": (
+        "preset", "batch_size", "learning_rate", "momentum", "weight_decay", "rho", "projector_width",
+        "grad_from_block",
+    ),
+    "image": ("image_size", "views", "bank_views", "weights"),
+    "machine": ("device", "precision", "compile", "bank_dir"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +51,7 @@ class WithSettings(Command):
             ),
             "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
         }
-        values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes)
+        values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes, groups=GROUPS, examples=cls.examples)
         own, settings = values.pop("own"), values.pop("settings")
         return cls(**values, settings=settings if own == method.Settings() else replace(settings, method=own))
 

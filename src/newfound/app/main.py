@@ -5,18 +5,16 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any
-
-import tyro
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.metadata import version
 
 from newfound.app.command import Command
 from newfound.app.commands import COMMANDS
+from newfound.app.overview import overview
 from newfound.errors import LostProcess, UserError, for_the_command_line
 from newfound.screen import Screen, shown
+from newfound.text import did_you_mean
 
 
 def main() -> None:
@@ -29,38 +27,56 @@ def main() -> None:
 
 
 def _run_or_stop() -> None:
-    after_stop = ""
+    command: Command | None = None
     try:
         command = parsed(sys.argv[1:]) if not _by_torchrun() else _parsed_once(sys.argv[1:])
-        after_stop = command.after_stop
         _run(command)
     except LostProcess as error:
-        _stop(f"{error}. {after_stop}", 1)
+        _stop(f"{error}. {_after_stop(command)}", 1)
     except UserError as error:
         _stop(str(error), 2, of_first=error.of_first)
     except BrokenPipeError:  # `newfound ... | head` has seen enough; standard output must not be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _stop(f"{error}. What was written before is kept. {after_stop}".rstrip(), 2)
+        _stop(f"{error}. What was written before is kept. {_after_stop(command)}".rstrip(), 2)
     except KeyboardInterrupt as stop:
-        _stop(f"{str(stop) or 'stopped'}. {after_stop}".rstrip(), 130)
+        _stop(f"{str(stop) or 'stopped'}. {_after_stop(command)}".rstrip(), 130)
+
+
+def _after_stop(command: Command | None) -> str:
+    return "" if command is None else command.after_stop()
 
 
 def parsed(words: Sequence[str]) -> Command:
     """The command that these words mean; where they mean none, leave with help or with what is wrong."""
+    if words and words[0] == "--version":
+        print(f"newfound {version('newfound')}")
+        sys.exit(0)
     if words and words[0] in COMMANDS:
-        return COMMANDS[words[0]].parsed(words[1:], prog=f"newfound {words[0]}")
-    overview: Any = reduce(or_, (_in_short(name, kind) for name, kind in COMMANDS.items()))
-    command: Command = tyro.cli(
-        overview, prog="newfound", description="newfound finds the categories nobody has named yet.", args=words
-    )
-    return command
+        with _coloured_if_wanted():
+            return COMMANDS[words[0]].parsed(words[1:], prog=f"newfound {words[0]}")
+    if words and not words[0].startswith("-"):
+        there = f"{did_you_mean(words[0], COMMANDS)}; there are {', '.join(COMMANDS)}"
+        raise UserError(f"there is no command {words[0]}{there}. newfound COMMAND --help shows the options of one.")
+    if words and words[0] not in ("-h", "--help"):
+        raise UserError(f"{words[0]} comes after a command: newfound COMMAND {words[0]}. newfound --help lists them.")
+    print(overview(COMMANDS), file=sys.stdout if words else sys.stderr)
+    sys.exit(0 if words else 2)
 
 
-def _in_short(name: str, kind: type[Command]) -> Any:
-    first_paragraph = (kind.__doc__ or "").partition("\n\n")[0]
-    return Annotated[kind, tyro.conf.subcommand(name, description=first_paragraph)]
+@contextmanager
+def _coloured_if_wanted() -> Iterator[None]:
+    """NO_COLOR is not known to the library that shows --help, but a terminal without colours is."""
+    if not os.environ.get("NO_COLOR"):
+        yield
+        return
+    terminal = os.environ.get("TERM", "")
+    os.environ["TERM"] = "dumb"
+    try:
+        yield
+    finally:
+        os.environ["TERM"] = terminal
 
 
 def _by_torchrun() -> bool:
@@ -93,7 +109,7 @@ def _run(command: Command) -> None:
     from newfound.distributed import is_first, joined
 
     if command.torchrun_device is None:
-        raise UserError("torchrun is for newfound discover, bench and study")
+        raise UserError("torchrun is for newfound discover, resume, bench and study")
     with joined(command.torchrun_device):
         command.run(Screen(quiet=not is_first()))
     sys.stdout.flush()

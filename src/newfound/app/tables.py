@@ -12,9 +12,14 @@ from newfound.screen import Screen, shown
 from newfound.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from newfound.class_count import ClassCount
     from newfound.finished import Discovery
+    from newfound.images.scan import Skipped
     from newfound.runs.labelling import Labelled
+
+SHOWN = 10  # skipped files, at most
 
 
 def show_classes(found: Discovery, screen: Screen) -> None:
@@ -54,6 +59,14 @@ def show_labelled(labelled: Labelled, screen: Screen) -> None:
         kind = "" if name == NONE_OF_THESE else "new" if is_new else "known"
         grid.add_row(Text(shown(name)), kind, f"{count:,}")
     screen.table(grid)
+
+
+def warn_of_skipped(skipped: Sequence[Skipped], everything: str, screen: Screen) -> None:
+    """Name the first files that were skipped, with the reason; ``everything`` says where all of them are listed."""
+    for item in skipped[:SHOWN]:
+        screen.warn(f"skipped: {item.file}: {item.reason}")
+    if len(skipped) > SHOWN:
+        screen.warn(f"{counted(len(skipped), 'file')} skipped in all: {everything}")
 
 
 def show_count(count: ClassCount, screen: Screen) -> None:

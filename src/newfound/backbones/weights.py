@@ -2,9 +2,11 @@
 
 import argparse
 import hashlib
+import logging
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,20 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     A checkpoint of a whole training run is unwrapped (the teacher is preferred), and prefixes such as
     ``module.backbone.`` are taken off the names.
     """
-    if not path.is_file():
-        raise UserError(f"There is no weights file at {path}. Check the path.")
-    if path.stat().st_size == 0:
-        raise UserError(f"The weights file {path} is empty. Download it again.")
+    check_weights_file(path)
     content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
     state = _strip_prefixes(_unwrap(content))
     if not state:
         raise UserError(f"The weights file {path} holds no named tensors. Give a file that a state_dict was saved to.")
     return state
+
+
+def check_weights_file(path: Path) -> None:
+    """Raise unless there is something in it."""
+    if not path.is_file():
+        raise UserError(f"There is no weights file at {path}. Check the path.")
+    if path.stat().st_size == 0:
+        raise UserError(f"The weights file {path} is empty. Download it again.")
 
 
 def load_weights(
@@ -76,7 +83,10 @@ def fetch_from_hub(repo_id: str, filename: str) -> Path:
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.hf_hub_download(repo_id, filename))
+        if isinstance(cached := huggingface_hub.try_to_load_from_cache(repo_id, filename), str):
+            return Path(cached)
+        with _without_warnings_of("huggingface_hub"):  # two lines for each of five attempts
+            return Path(huggingface_hub.hf_hub_download(repo_id, filename))
     # Any exception: the hub client raises those of its HTTP library, which differ from release to release,
     # and the remedy is the same for all of them.
     except Exception as error:
@@ -85,6 +95,17 @@ def fetch_from_hub(repo_id: str, filename: str) -> Path:
             f"Download https://huggingface.co/{repo_id}/resolve/main/{filename} on another machine, copy it "
             f"here and pass {option('weights', 'PATH')}."
         ) from error
+
+
+@contextmanager
+def _without_warnings_of(package: str) -> Iterator[None]:
+    logger = logging.getLogger(package)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def vit_state_from_file(path: Path) -> dict[str, Tensor]:

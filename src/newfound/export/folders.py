@@ -33,6 +33,7 @@ from newfound.export.reviewed_run import (
 from newfound.images.scan import Skipped, why_not
 from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen, megabytes
+from newfound.text import counted
 
 LONGEST = 120  # bytes of a folder's name: systems take 255, but some only 260 for a whole path
 FORBIDDEN = re.compile(r'[<>:"/\\|?*]')
@@ -73,7 +74,7 @@ def export_folders(
     names = folder_names(reviewed)
     items, missing, size = _found(reviewed, root, names)
     if not items:
-        raise UserError(f"none of the {len(missing):,} images is still in {root} ({missing[0].reason})")
+        raise UserError(f"no image of the run is still in {root} ({missing[0].reason})")
     if not link:
         _check_disk(out, size)
     _place(items, out, link, screen)
@@ -222,7 +223,7 @@ def _write_index(
     out: Path, reviewed: Reviewed, names: dict[int, str], items: Sequence[_Item], missing: Sequence[Skipped]
 ) -> None:
     classes = exported_classes(reviewed)
-    counted = Counter(int(classes[item.image]) for item in items)
+    sizes = Counter(int(classes[item.image]) for item in items)
     mark, true = (["oracle"], ["true"]) if reviewed.results.oracle else ([], [])
     if missing:
         _write(out / "missing.csv", ["file", "reason"], ([item.file, item.reason] for item in missing))
@@ -239,7 +240,7 @@ def _write_index(
     _write(
         out / "classes.csv",
         ["folder", "class", "kind", "files", *mark],
-        ([folder, class_name(reviewed, k), _kind(reviewed, k), counted[k], *true] for k, folder in names.items()),
+        ([folder, class_name(reviewed, k), _kind(reviewed, k), sizes[k], *true] for k, folder in names.items()),
     )
 
 
@@ -263,14 +264,14 @@ def _tell(
     link: bool,
     screen: Screen,
 ) -> None:
-    what = "links" if link else "copies"
-    screen.say(f"{len(items):,} {what} in {len(names):,} folders: {out} (classes.csv, files.csv)")
+    what = counted(len(items), "link") if link else counted(len(items), "copy", "copies")
+    screen.say(f"{what} in {counted(len(names), 'folder')}: {out} (classes.csv, files.csv)")
     if missing:
         screen.warn(
-            f"{len(missing):,} images are left out, such as {missing[0].file}: {missing[0].reason}; see missing.csv"
+            f"left out: {counted(len(missing), 'image')}, such as {missing[0].file} ({missing[0].reason}): missing.csv"
         )
     labelled = ((item.image, human_class(reviewed, item.image)) for item in items)
     classes = exported_classes(reviewed)
     elsewhere = sum(number is not None and number != classes[i] for i, number in labelled)
     if elsewhere:
-        screen.warn(f"{elsewhere:,} images have a given label and are in another folder, as the model predicts")
+        screen.warn(f"{counted(elsewhere, 'image')} with a given label in another folder, as the model predicts")

@@ -24,6 +24,7 @@ from newfound.export.reviewed_run import (
 )
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen, shown
+from newfound.text import counted
 
 CONFIG = """<View>
   <Image name="image" value="$image" zoom="true"/>
@@ -134,7 +135,8 @@ def _version(reviewed: Reviewed) -> str:
 
 
 def _tell(out: Path, config: Path, root: Path, reviewed: Reviewed, annotated: int, screen: Screen) -> None:
-    screen.say(f"{len(reviewed.results):,} tasks, {annotated:,} of them with a person's label: {out}, {config}")
+    tasks = counted(len(reviewed.results), "task")
+    screen.say(f"{tasks}, {annotated:,} of them with a person's label: {out}, {config}")
     screen.say(
         "start Label Studio with LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and "
         f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={root.parent}; add {root} as local storage; see docs/export.md"
@@ -142,5 +144,5 @@ def _tell(out: Path, config: Path, root: Path, reviewed: Reviewed, annotated: in
     unserved = [file for file in reviewed.results.files if plain(file) != file]
     if unserved:
         screen.warn(
-            f"Label Studio cannot show {len(unserved):,} files whose names are not UTF-8, such as {unserved[0]}"
+            f"Label Studio cannot show {counted(len(unserved), 'file')} with a name that is not UTF-8: {unserved[0]}"
         )

@@ -23,6 +23,7 @@ from newfound.export.reviewed_run import (
 )
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
 from newfound.screen import Screen
+from newfound.text import counted
 
 ROWS = 4096  # written at a time: 20 MB of embeddings
 
@@ -59,7 +60,7 @@ def export_parquet(run: Path | str, out: Path | str, *, screen: Screen | None = 
             )
             writer.write_table(pa.table({name: columns[name] for name in schema.names}, schema=schema))
             progress.update(images.stop)
-    screen.say(f"{len(embeddings):,} rows, {len(schema.names)} columns: {out}")
+    screen.say(f"{counted(len(embeddings), 'row')}, {len(schema.names)} columns: {out}")
     return ParquetExport(out, len(embeddings), tuple(schema.names))
 
 

@@ -17,6 +17,7 @@ _TYPES = "application/vnd.openxmlformats-"
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+SHEET = "xl/worksheets/sheet1.xml"
 _START = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 _PARTS = {
     "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'
@@ -46,12 +47,20 @@ def write_workbook(file: IO[bytes], rows: Iterable[Sequence[Cell]]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name, text in _PARTS.items():
             archive.writestr(_entry(name), _START + text)
-        with archive.open(_entry("xl/worksheets/sheet1.xml"), "w", force_zip64=True) as sheet:
+        with archive.open(_entry(SHEET), "w", force_zip64=True) as sheet:
             sheet.write(f'{_START}<worksheet xmlns="{_MAIN}"><sheetData>'.encode())
             for number, row in enumerate(rows, start=1):
                 cells = "".join(_cell(f"{chr(65 + i)}{number}", value) for i, value in enumerate(row))
                 sheet.write(f'<row r="{number}">{cells}</row>'.encode())
             sheet.write(b"</sheetData></worksheet>")
+
+
+def wrote_workbook(path: Path) -> bool:
+    """Is it one of these, with no other part in it?"""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return set(archive.namelist()) == {*_PARTS, SHEET}
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

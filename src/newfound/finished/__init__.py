@@ -14,10 +14,10 @@ from newfound.finished.display import as_html, as_text
 from newfound.report import NAME as REPORT
 from newfound.report import write_report_again
 from newfound.runs.decisions import reviewed_of
-from newfound.runs.inputs import default_out
 from newfound.runs.labelling import Labelled, predict
 from newfound.runs.none_of_these import REFUSED
 from newfound.runs.pictures import Picture
+from newfound.runs.places import default_out
 from newfound.runs.results import Results, read_json, read_results
 from newfound.screen import Screen, screen_for
 

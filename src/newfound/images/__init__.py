@@ -20,6 +20,7 @@ from newfound.images.labels import LabelFile, LabelRow, listed, read_labels
 from newfound.images.matching import match_rows
 from newfound.images.scan import Scan, Skipped, check_folder, identities, look_through
 from newfound.images.table import UNLABELLED, ImageTable
+from newfound.text import counted
 
 __all__ = ["UNLABELLED", "ImageTable", "read_folder"]
 
@@ -138,8 +139,8 @@ def _nothing_readable(root: Path, n_files: int, skipped: Sequence[Skipped]) -> s
         return f"{root}: the folder holds no files; put images there (PNG, JPEG, WebP, GIF, BMP or TIFF)"
     reasons = Counter(item.reason.split(":")[0] for item in skipped)  # without the details
     by_count = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
-    counted = listed([f"{count:,} × {reason}" for reason, count in by_count])
-    return f"{root}: no readable image among {n_files:,} files; skipped: {counted}"
+    reasons_listed = listed([f"{count:,} × {reason}" for reason, count in by_count])
+    return f"{root}: no readable image among {counted(n_files, 'file')}; skipped: {reasons_listed}"
 
 
 # Labels from folders
@@ -178,7 +179,7 @@ def _no_row_matches(root: Path, label_file: LabelFile) -> str:
     if not rows:
         return f"{label_file.path}: there is a header but no row; name at least one file of {root}"
     return (
-        f"{label_file.path}: none of its {len(rows):,} rows names a file in {root}: {listed(rows)}; "
+        f"{label_file.path}: no file in {root} is named by its {counted(len(rows), 'row')}: {listed(rows)}; "
         "give paths relative to that folder"
     )
 

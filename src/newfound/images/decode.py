@@ -33,7 +33,7 @@ LARGE_PIXELS = 25_000_000
 KEPT_BYTES = 1 << 26
 """Larger files are read a second time for their digest instead of being kept in memory."""
 
-# The readers are called directly, not through Image.open. So nothing but these six ever sees the bytes
+# The readers are called directly, not through Image.open. So nothing but these six (and one for HEIC) sees the bytes
 # (Image.open may hand a file to an external program), a refused image can be named with its size, and
 # Pillow's warning about large images needs no warning filter, which could not be set for one thread alone.
 _READERS: tuple[tuple[str, re.Pattern[bytes], type[ImageFile]], ...] = (
@@ -44,6 +44,8 @@ _READERS: tuple[tuple[str, re.Pattern[bytes], type[ImageFile]], ...] = (
     ("BMP", re.compile(rb"BM"), BmpImageFile),
     ("TIFF", re.compile(rb"II[*+]\0|MM\0[*+]|II\0\*|MM\*\0"), TiffImageFile),
 )
+_HEIC = re.compile(rb".{4}ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL)  # what telephones write
+_WITHOUT_HEIC = 'HEIC image, which needs another package: pip install "newfound[heic]", or convert it to JPEG'
 _LONGEST_SIGNATURE = 12
 
 _TURNS = {
@@ -149,7 +151,19 @@ def _recognise(stream: BinaryIO) -> tuple[str, type[ImageFile]]:
     for name, signature, reader in _READERS:
         if signature.match(start):
             return name, reader
+    if _HEIC.match(start):
+        return "HEIC", _heic_reader()
     raise Unreadable("not a PNG, JPEG, WebP, GIF, BMP or TIFF image")
+
+
+def _heic_reader() -> type[ImageFile]:
+    """Pillow has none of its own."""
+    try:
+        from pillow_heif import HeifImageFile
+    except ImportError:
+        raise Unreadable(_WITHOUT_HEIC) from None
+    reader: type[ImageFile] = HeifImageFile  # it turns the picture upright, and says so in its EXIF
+    return reader
 
 
 def _read_picture(reader: type[ImageFile], stream: BinaryIO, shorter_side: int | None) -> Image.Image:

@@ -16,7 +16,7 @@ from newfound.settings import METHODS as METHODS
 from newfound.settings import DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
 from newfound.settings.device import resolve_device
 from newfound.settings.presets import preset_for
-from newfound.text import closest
+from newfound.text import did_you_mean
 
 if TYPE_CHECKING:
     from newfound.training.loop import Trained
@@ -104,6 +104,6 @@ def with_own(settings: Settings, values: Mapping[str, object]) -> Settings:
     shared = {name: value for name, value in values.items() if name not in of_method}
     for name in shared:
         if name not in Settings.__dataclass_fields__:
-            guess = closest(name, [*Settings.__dataclass_fields__, *own.__dataclass_fields__])
+            guess = did_you_mean(name, [*Settings.__dataclass_fields__, *own.__dataclass_fields__])
             raise SettingError(name, values[name], f"is not a setting of {method_name(settings)}{guess}")
     return replace(settings, method=replace(own, **of_method), **cast(Any, shared))

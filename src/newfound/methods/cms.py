@@ -58,13 +58,13 @@ class Settings:
     shift: float = 0.5
     """How far it is shifted towards their mean (the paper's alpha)."""
     temperature: float | None = None
-    """Of the contrast between shifted views. Default: by --preset."""
+    """Temperature of the contrast between shifted views. Default: by --preset."""
     rate_floor: float | None = None
     """The share of the learning rate that it falls towards. Default: by --preset."""
     supervised_weight: float = 0.35
     """Weight of the contrast between labelled images; the contrast between views gets the rest."""
     sup_con_temperature: float = 0.07
-    """Of the contrast between labelled images."""
+    """Temperature of the contrast between labelled images."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:

@@ -50,9 +50,9 @@ class Settings:
     supervised_weight: float = 0.35
     """Weight of the contrast between labelled images (the paper's lambda); the contrast between views gets the rest."""
     info_nce_temperature: float = 1.0
-    """Of the contrast between views."""
+    """Temperature of the contrast between views."""
     sup_con_temperature: float = 0.07
-    """Of the contrast between labelled images."""
+    """Temperature of the contrast between labelled images."""
     temperature: float = 0.1
     """How sharply distances from the centres become probabilities."""
     kmeans_start: Literal["clusters", "random"] | None = None

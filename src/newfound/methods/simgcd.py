@@ -62,10 +62,10 @@ class Settings:
     warmup_epochs: int | None = None
     """Epochs until the targets are as sharp as they get. Default: 30 as published, or half of a run shorter than 60."""
     info_nce_temperature: float = 1.0
-    """Of the contrast between views. As in the released code; the paper's text has it the other way round (0.07 here,
-    1.0 below)."""
+    """Temperature of the contrast between views. As in the released code; the paper's text has it the other way round
+    (0.07 here, 1.0 below)."""
     sup_con_temperature: float = 0.07
-    """Of the contrast between labelled images."""
+    """Temperature of the contrast between labelled images."""
 
 
 S = TypeVar("S", bound=Settings)

@@ -26,6 +26,7 @@ from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnail
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import Results
 from newfound.screen import Screen
+from newfound.text import counted
 
 __all__ = ["NAME", "look_through", "write_report", "write_report_again"]
 
@@ -39,7 +40,7 @@ def write_report(results: Results, screen: Screen, state: dict[str, Any] | None 
     with write_atomically(path) as file:
         file.write(render_page(content, thumbnails.pictures))
     if thumbnails.unreadable:
-        screen.warn(f"{thumbnails.unreadable} images could not be read again and have no picture in {path}")
+        screen.warn(f"{counted(thumbnails.unreadable, 'image')} without a picture in {path}: no longer readable")
     return path
 
 

@@ -27,7 +27,12 @@ def config_text(settings: Settings, sections: dict[str, dict[str, Any]]) -> str:
     """The text of the file, of settings that are decided."""
     own = cast(MethodSettings, settings.method)
     shared = {**as_table(settings), "method": method_of(settings).NAME}
-    return to_toml({"settings": shared, "method": as_table(own), **sections})
+    return to_toml({"settings": _absolute(shared), "method": _absolute(as_table(own)), **sections})
+
+
+def _absolute(table: dict[str, Any]) -> dict[str, Any]:
+    """A run may be resumed from another folder than it was started in."""
+    return {name: value.absolute() if isinstance(value, Path) else value for name, value in table.items()}
 
 
 def read_config(path: Path) -> Config:

@@ -11,6 +11,7 @@ from newfound.errors import UserError, option
 from newfound.methods import load, method_of
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import FINGERPRINTED, RunFolder
+from newfound.runs.places import resuming_words
 from newfound.settings import DataFacts, Settings
 
 SAME = ("classes", "backbone", "grad_from_block", "image_size")
@@ -41,7 +42,7 @@ def check_serves(
     if state["epoch"] < state["epochs"]:
         raise UserError(
             f"{option('stage1', earlier.path)}: its first training has done {state['epoch']} of {state['epochs']} "
-            f"epochs. Let it end, with {option('resume', True)}."
+            f"epochs. Let it end: {resuming_words(earlier.path)}"
         )
     return _trained_otherwise(config.settings, settings)
 

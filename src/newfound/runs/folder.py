@@ -43,8 +43,11 @@ from newfound.distributed import asked_of_first, done_by_first, is_first
 from newfound.errors import UserError, option
 from newfound.runs.config import config_text, read_config
 from newfound.runs.journal import RunJournal
+from newfound.runs.places import is_finished, resuming_words, reviewing_words
+from newfound.runs.resuming import SECTION, of_earlier_version
 from newfound.runs.tensor_files import save_tensors
 from newfound.settings import Settings, method_name
+from newfound.settings.toml import read_tables, to_toml
 
 NOT_THE_RUN = ("weights", "bank_dir", "stage1", "compile", "device")  # places, and means
 WRITTEN = (  # with a half of it beside it, for a while
@@ -71,10 +74,7 @@ class RunFolder:
         """Raise unless a run can begin here, or be resumed."""
         if self._has_config():
             if not resume:
-                raise UserError(
-                    f"{self.path} holds a run already. Resume it with {option('resume', True)}, or choose another "
-                    f"folder with {option('out')}."
-                )
+                raise UserError(f"{self._what_is_there()} {_otherwise()}")
         elif self.path.exists() and (not self.path.is_dir() or self._holds_something_else()):
             raise UserError(
                 f"{self.path} already exists and is not a newfound run. Choose another place with {option('out')}."
@@ -83,6 +83,11 @@ class RunFolder:
             there = next(place for place in [self.path, *self.path.absolute().parents] if os.path.lexists(place))
             if not there.is_dir():
                 raise UserError(f"the run folder {self.path} cannot be used: {there} is not a folder")
+
+    def _what_is_there(self) -> str:
+        if is_finished(self.path):
+            return f"{self.path} holds a finished run. Look through it: {reviewing_words(self.path)}."
+        return f"{self.path} holds a run that was stopped. Resume it: {resuming_words(self.path)}."
 
     def _has_config(self) -> bool:
         try:
@@ -102,6 +107,15 @@ class RunFolder:
         if not self._config.exists():
             with write_atomically(self._config) as file:
                 file.write(config_text(settings, sections))
+        elif SECTION in sections:
+            self._note_command(sections[SECTION])
+
+    def _note_command(self, command: dict[str, Any]) -> None:
+        """It may have been resumed with another truth, or with more seeds."""
+        tables = read_tables(self._config)
+        if tables.get(SECTION) != command:
+            with write_atomically(self._config) as file:
+                file.write(to_toml({**tables, SECTION: command}))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -134,10 +148,7 @@ class RunFolder:
             return
         config = read_config(self._config)
         if config.earlier_version:
-            raise UserError(
-                f"{self.path} was begun by an earlier version of newfound: its results can be used, but it cannot be "
-                f"resumed. Start a new run with another {option('out')}."
-            )
+            raise UserError(of_earlier_version(self.path))
         if changed := _changed(config.settings, settings) + self._changed_first_training(config.settings, settings):
             raise UserError(
                 f"{self.path} was begun with other settings: {'; '.join(changed)}. Use those, or "
@@ -221,3 +232,8 @@ def _changed(earlier: Settings, now: Settings) -> list[str]:
         for field in fields(old)  # type: ignore[arg-type]
         if field.name not in ("method", *NOT_THE_RUN) and getattr(old, field.name) != getattr(new, field.name)
     ]
+
+
+def _otherwise() -> str:
+    out, overwrite = option("out"), option("overwrite", True)
+    return f"For another run choose another folder with {out}, or replace this one with {out} and {overwrite}."

@@ -6,20 +6,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from newfound.backbones import check_backbone
+from newfound.distributed import is_restarted
 from newfound.errors import UserError, option
 from newfound.images import ImageTable, read_folder
 from newfound.images.class_folders import FolderMeaning
+from newfound.images.scan import check_folder
+from newfound.methods import decide
 from newfound.runs.before_training import check_something_to_sort, meaning_then, show_known_classes
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.first_training import check_serves, classes_there, wanted_from
 from newfound.runs.folder import RunFolder
+from newfound.runs.places import is_begun, no_run, run_place
+from newfound.runs.removing import check_replaceable, remove_run
 from newfound.runs.results import read_results
-from newfound.runs.rounds import Origin, labels_then, next_out, next_round
+from newfound.runs.resuming import command_table
+from newfound.runs.rounds import Origin, labels_then, next_round
 from newfound.runs.scoring import Truth, read_truth
 from newfound.screen import Screen
 from newfound.settings import DataFacts, Settings
 from newfound.sources.bank import default_bank_folder
 from newfound.text import counted
+
+PLENTY = DataFacts(images=10**12, known=2, labelled=10**9, labelled_classes=2, classes=100)  # nothing is short of it
 
 
 @dataclass(frozen=True)
@@ -41,29 +50,53 @@ def gather(
     truth: Path | None,
     out: Path | None,
     resume: bool,
+    overwrite: bool,
+    repeat: int,
+    report: bool,
     screen: Screen,
 ) -> Inputs:
-    """Look through the folder; nothing is written yet."""
+    """Look through the folder; nothing is written yet, and nothing removed before all else is in order."""
+    check_folder(folder)
+    check_settings(settings)
     if truth is not None and not truth.is_file():
         raise UserError(f"{option('truth', truth)}: there is no such file")  # before the images are looked through
     earlier = None if after is None else reviewed_of(read_results(after))
-    run = RunFolder(out or (default_out(folder) if after is None else next_out(after)))
-    run.check_place(resume=resume)
+    run = RunFolder(run_place(folder, after, out))
+    if resume and not is_begun(run.path):
+        raise no_run(run.path, f"Without {option('resume', True)} a new run is started.")
+    if overwrite and resume:
+        words = option("resume", True), option("overwrite", True)
+        raise UserError(f"{words[0]} continues a run, {words[1]} removes it: give one of them")
+    if overwrite:
+        check_replaceable(out, after, wanted_from(settings))
+    run.check_place(resume=resume or overwrite or is_restarted())
     labels = labels or (None if earlier is None else labels_then(earlier.results))
-    folders = folders.over(meaning_then(run.path, earlier))
+    folders = folders if overwrite else folders.over(meaning_then(run.path, earlier))
     table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen, folders)
-    origin = Origin(labels, after, folders=folders)
+    command = command_table(truth=truth, repeat=repeat, report=report)
+    origin = Origin(labels, after, folders=folders, command=command)
     if earlier is not None:
         table, settings, history = next_round(table, settings, earlier, screen)
         origin = replace(origin, history=history)
     check_something_to_sort(table, labels, after)
     show_known_classes(table, screen)
-    return Inputs(run, table, settings, origin, None if truth is None else read_truth(truth, table))
+    referee = None if truth is None else read_truth(truth, table)
+    if overwrite and not is_restarted():
+        decide(settings, _facts_of(table, settings.classes))
+        remove_run(run)
+    return Inputs(run, table, settings, origin, referee)
 
 
-def default_out(folder: Path) -> Path:
-    """Beside where the command is run, named after the images."""
-    return Path(f"newfound-{folder.resolve().name}")
+def check_settings(settings: Settings) -> None:
+    """Raise at once if something is wrong whatever the images are: reading them may take long."""
+    classes = PLENTY.classes if settings.classes is None else settings.classes
+    decide(settings, replace(PLENTY, classes=classes, known=min(PLENTY.known, classes)))
+    check_backbone(settings.backbone, settings.weights)
+
+
+def _facts_of(table: ImageTable, classes: int | None) -> DataFacts:
+    labelled_classes = len(table.seen_classes()[1])
+    return DataFacts(len(table), table.n_known, table.n_labelled, labelled_classes, classes or max(table.n_known, 2))
 
 
 def read_table(

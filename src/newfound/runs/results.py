@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from newfound.atomic import load_json
-from newfound.errors import UserError, as_path, option
+from newfound.errors import UserError, as_path
 from newfound.runs.assignments import Assignment
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import RunFolder
+from newfound.runs.places import resuming_words
 from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from newfound.runs.final_labels import FinalLabel
 
 WITHOUT = "Delete it to continue without it."
+NO_RUN = "it is not a newfound run."
 RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy")
 
 
@@ -122,11 +124,7 @@ def read_results(path: Path | str) -> Results:
         begun = (run.path / "config.toml").is_file()
         raise UserError(
             f"{path} has no {missing[0]}: "
-            + (
-                f"the run has not come to its end. Resume it with {option('resume', True)}."
-                if begun
-                else "it is not a newfound run."
-            )
+            + (f"the run has not come to its end. Resume it: {resuming_words(run.path)}" if begun else NO_RUN)
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))

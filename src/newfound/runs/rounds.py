@@ -16,12 +16,13 @@ from newfound.atomic import load_json
 from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning
+from newfound.runs.places import ROUND as FILE
 from newfound.runs.results import Results
+from newfound.runs.resuming import SECTION as COMMAND
 from newfound.runs.review_state import Decider, Reviewed
 from newfound.screen import Screen
 from newfound.settings import Settings
-
-FILE = "round.json"
+from newfound.text import counted
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Origin:
     after: Path | None = None  # an earlier run
     history: dict[str, Any] | None = None  # for round.json
     folders: FolderMeaning = field(default_factory=FolderMeaning)
+    command: dict[str, Any] | None = None  # what else newfound discover was told, for config.toml
 
     def places(self) -> dict[str, str | list[str] | None]:
         """As config.toml has it."""
@@ -52,18 +54,13 @@ class Origin:
             "known_folders": list(self.folders.known) or None,
         }
 
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Of config.toml, in addition: what resuming the run needs."""
+        return {} if self.command is None else {COMMAND: self.command}
+
 
 def _place(path: Path | None) -> str | None:
     return None if path is None else str(path.resolve())
-
-
-def next_out(run: Path) -> Path:
-    """RUN-2 after a first run, one more after a run that itself continues one."""
-    run = run if run.name not in ("", "..") else run.resolve()
-    name, dash, number = run.name.rpartition("-")
-    if (run / FILE).is_file() and dash and number.isdecimal():
-        return run.with_name(f"{name}-{int(number) + 1}")
-    return run.with_name(f"{run.name}-2")
 
 
 def labels_then(results: Results) -> Path | None:
@@ -107,7 +104,7 @@ def next_round(
 
     table = table.relabelled({file: label_of(file) for file in table.files})
     classes = max(len(earlier.live_names() | set(table.seen_classes()[1])), table.n_known)
-    screen.say(f"after {run}: {table.n_labelled:,} labelled in {table.n_known} classes, {classes} classes in all")
+    screen.say(f"after {run}: {table.n_labelled:,} labelled in {counted(table.n_known, 'class')}, {classes} in all")
     history = History(before.round + 1, renamed, sorted(cleared), _deciders(earlier, decided, before))
     return table, replace(settings, classes=classes if settings.classes is None else settings.classes), asdict(history)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from newfound.runs.assignments import Assignment
+from newfound.text import counted
 
 FILE = "stability.json"
 NAMED = 10  # classes in a sentence
@@ -51,7 +52,7 @@ class Stability:
         if not new:
             return ""
         always = sum(c.found == seeds for c in self.classes[run.n_known :])
-        text = f"With {seeds} seeds, {always:,} of {new:,} new classes come out every time"
+        text = f"With {seeds} seeds, {always:,} of {counted(new, 'new class')} came out every time"
         if unstable := self.unstable(run.n_known):
             names = ", ".join(run.class_names[k] for k in unstable[:NAMED]) + ", …" * (len(unstable) > NAMED)
             verb, be = ("exists", "is") if len(unstable) == 1 else ("exist", "are")

@@ -11,7 +11,7 @@ from torch import Tensor
 from newfound.atomic import write_atomically
 from newfound.errors import UserError
 
-WRITE_AGAIN = "newfound discover --resume writes it again."
+WRITE_AGAIN = "newfound resume RUN writes it again."
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

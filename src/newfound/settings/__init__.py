@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from newfound.errors import MUST, SettingError, require
 from newfound.settings.presets import Preset
 from newfound.settings.value_types import as_meant
-from newfound.text import closest
+from newfound.text import did_you_mean, sentence
 
 METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd")
 FULL_EPOCHS = 200  # the paper's
@@ -24,6 +24,7 @@ LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fi
 MOST_EPOCHS = 1_000_000
 VIT_BLOCKS = 12  # of each ViT there is
 BANK_VIEWS = 8
+COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in all"
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
     "learning_rate": 0.1,
@@ -49,29 +50,31 @@ class Settings:
     """How to train. What is None is decided when a run begins: by the user's choice, the method, the data."""
 
     classes: int | None = None
-    """How many classes there are in all, the known ones and those to discover. auto (None from Python): estimated; in
-    newfound bench and study the true number."""
+    """How many classes there are in all, the known ones and those to discover. auto (None from Python) estimates it;
+    newfound bench and study then take the true number."""
     method: str | MethodSettings = "sdas"
-    """newfound methods lists them. Its own options depend on it: see newfound discover --method NAME --help."""
+    """The method to train with. newfound methods lists them, and newfound discover --method NAME --help shows the
+    options of one."""
     preset: Preset | None = None
     """Values of the method for a kind of data, or for a data set as published. Default: fine-grained below 100 images
     per class, else generic."""
     seed: int = 0
-    """Same seed, same folder, same machine: the same bytes in assignments.csv."""
+    """Seed of everything random. Same seed, same folder, same machine: the same bytes in assignments.csv."""
     epochs: int | None = None
     """Passes over the images, in each training. Default: 200 as published on a GPU, 60 (the quick recipe) on a CPU."""
     backbone: str = "efficientnet_lite0"
-    """efficientnet_lite0 comes with newfound. dino_vitb16, dino_vits16, dino_vitb8, dino_vits8, dinov2_vits14,
-    dinov2_vitb14, dinov2_vits14_reg, dinov2_vitb14_reg are fetched from the hub unless --weights is given."""
+    """The network that turns images into features. efficientnet_lite0 comes with newfound. dino_vitb16, dino_vits16,
+    dino_vitb8, dino_vits8, dinov2_vits14, dinov2_vitb14, dinov2_vits14_reg, dinov2_vitb14_reg are fetched from the hub
+    unless --weights is given."""
     weights: Path | None = None
     """A local file with the backbone's weights (.safetensors, or .pth without code in it)."""
     grad_from_block: int | None = None
-    """ViT only: the first block that is trained, 0 to 11; those below it are frozen. Default: 11, the last one."""
+    """The first block of a ViT that is trained, 0 to 11; those below it are frozen. Default: 11, the last one."""
     image_size: int = 224
     """Side of the square the backbone sees, in pixels."""
     views: Literal["bank", "fresh"] = "bank"
-    """bank: a few views of each image go through the frozen trunk once and are kept on disk.
-    fresh: new random views in every step, as in the paper; many times slower."""
+    """Where training takes its views from. bank: a few views of each image go through the frozen trunk once and are
+    kept on disk. fresh: new random views in every step, as in the paper; many times slower."""
     bank_views: int | None = None
     """Training views per image in the bank. Default: 8."""
     bank_dir: Path | None = None
@@ -79,22 +82,22 @@ class Settings:
     batch_size: int | None = None
     """Images per step; a smaller folder is one batch."""
     learning_rate: float | None = None
-    """At the start; it falls along a cosine, once per epoch."""
+    """Learning rate at the start; it falls along a cosine, once per epoch."""
     momentum: float | None = None
-    """Of the optimiser (SGD): the share of the last step that is taken again."""
+    """Momentum of the optimiser (SGD): the share of the last step that is taken again."""
     weight_decay: float | None = None
-    """Not on biases and other 1-D tensors."""
+    """Weight decay; biases and other 1-D tensors have none."""
     rho: float | None = None
     """Radius of the loss sharpness penalty (LSP); 0: none, which halves the time."""
     projector_width: int | None = None
     """Width of the hidden layers of the projector, which only training needs."""
     device: str = "auto"
-    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the trained part (and with fresh views the trunk) computes in on a GPU; the losses stay in float32. A CPU
+    """Precision of the trained part (and with fresh views of the trunk) on a GPU; the losses stay in float32. A CPU
     computes in float32."""
     compile: bool = False
-    """On a GPU: let torch.compile make kernels of the trunk and the trained part. The first step then takes minutes."""
+    """Let torch.compile make kernels of the trunk and the trained part, on a GPU. The first step then takes minutes."""
 
     def __post_init__(self) -> None:
         """What can be said before the data are seen: every value is of its type."""
@@ -112,7 +115,7 @@ def _check_method(method: object) -> None:
     if isinstance(method, str):
         if method not in METHODS:
             raise SettingError(
-                "method", method, f"is not a method{closest(method, METHODS)}; there are {', '.join(METHODS)}"
+                "method", method, f"is not a method{did_you_mean(method, METHODS)}; there are {', '.join(METHODS)}"
             )
         return
     module = sys.modules.get(type(method).__module__)
@@ -244,13 +247,13 @@ def _require_number(s: Settings, name: str, low: float, high: float, what: str) 
 def check_classes(facts: DataFacts) -> None:
     """Raise if there cannot be so many classes."""
     if facts.classes > facts.images:
-        raise SettingError("classes", facts.classes, f"is too many: there are only {facts.images} {facts.noun}")
-    if facts.classes < max(facts.known, 2):
-        raise SettingError(
-            "classes", facts.classes,
-            f"is too few: {facts.known} classes are known already. Count the known classes and those you expect to "
-            "discover (at least 2 in all).",
-        )  # fmt: skip
+        there = f"is only 1 {facts.noun[:-1]}" if facts.images == 1 else f"are only {facts.images:,} {facts.noun}"
+        raise SettingError("classes", facts.classes, f"is too many: there {there}")
+    if facts.classes < facts.known:
+        why = f"is too few: {facts.known} classes are known already. {sentence(COUNT_ALL)}"
+        raise SettingError("classes", facts.classes, why)
+    if facts.classes < 2:
+        raise SettingError("classes", facts.classes, f"is too few: {COUNT_ALL}")
 
 
 def check_image_size(size: int) -> None:

@@ -42,6 +42,7 @@ from newfound.random_streams import STEP_VIEWS
 from newfound.screen import Screen, megabytes
 from newfound.sources.shards import Places, find_rows, map_shard, remove_leftovers, write_shard
 from newfound.sources.vectors import WHOLE, draw_view_pair
+from newfound.text import counted
 from newfound.threads import prefetched, single_threaded_pool
 
 VIEW_SEED = 0  # not the run's: a bank serves every seed
@@ -208,10 +209,10 @@ def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> 
 
 def _announcement(recipe: Recipe, store: Path, missing: int, there: int) -> str:
     if not missing:
-        return f"bank: all {there:,} images are in {store}"
+        return f"bank: nothing to build, {counted(there, 'image')} in {store}"
     per_image = f"{recipe.row_shape[0]} views × {'×'.join(map(str, recipe.token_shape))} float16"
     size = megabytes(missing * recipe.row_bytes)
-    return f"bank: {missing:,} images × {per_image} = {size} to build in {store}; {there:,} are there already"
+    return f"bank: {counted(missing, 'image')} × {per_image} = {size} to build in {store}; {there:,} there already"
 
 
 def _check_disk(store: Path, needed: int) -> None:

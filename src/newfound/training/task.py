@@ -20,6 +20,7 @@ from newfound.kmeans import Grouping, kmeans
 from newfound.screen import Screen, Tracker
 from newfound.settings import Training
 from newfound.sources import Source
+from newfound.text import counted
 from newfound.training.heads import Projector
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def batches_of(source: Source, size: int) -> Iterator[range]:
 def evaluated(source: Source, batch_size: int, answers: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Tensor, ...]:
     """What is answered to all evaluation views, a row each; every process asks for its share of them."""
     if len(source) < processes():
-        raise UserError(f"{processes()} processes are too many for {len(source)} images: start fewer")
+        raise UserError(f"{processes()} processes are too many for {counted(len(source), 'image')}: start fewer")
     mine = range(len(source))[share(len(source))]
     batches = (mine[i : i + batch_size] for i in range(0, len(mine), batch_size))
     parts = [[rows.cpu() for rows in answers(source.evaluation(images))] for images in batches]

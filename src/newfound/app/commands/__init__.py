@@ -11,11 +11,13 @@ from newfound.app.commands.export import Export
 from newfound.app.commands.methods import Methods
 from newfound.app.commands.predict import Predict
 from newfound.app.commands.report import Report
+from newfound.app.commands.resume import Resume
 from newfound.app.commands.review import Review
 from newfound.app.commands.study import Study
 
 COMMANDS: dict[str, type[Command]] = {
     "discover": Discover,
+    "resume": Resume,
     "review": Review,
     "predict": Predict,
     "export": Export,

@@ -26,16 +26,16 @@ class Bench(WithSettings):
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
-    after_stop = "The same command continues from the last checkpoint."
 
     dataset: Annotated[Dataset, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    """cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published split (its
-    first 51 classes are known); folder: any folder of class folders, with --lists naming the known and new classes."""
+    """The data set: cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published
+    split (its first 51 classes are known); folder: any folder of class folders, with --lists naming the known and new
+    classes."""
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
-    """Where it is: the folder as unpacked, or a zip archive of class folders."""
+    """Where the data set is: the folder as unpacked, or a zip archive of class folders."""
     lists: Annotated[Path | None, FILE] = None
-    """CUB: the folder of its official lists, if they are not beside the images. folder: a JSON file
-    {"known": [...], "new": [...]} of class names."""
+    """Lists of the data set. cub: the folder of its official lists, if they are not beside the images. folder: a JSON
+    file {"known": [...], "new": [...]} of class names."""
     repeat: Annotated[int | None, NUMBER_OF_SEEDS] = None
     """How many runs to make, with the seeds 0, 1, 2 and so on."""
     seeds: Annotated[tuple[int, ...] | None, SEEDS] = None
@@ -43,11 +43,16 @@ class Bench(WithSettings):
     out: Annotated[Path | None, FOLDER] = None
     """Where the runs and the report go. Default: newfound-bench-DATASET, in the current folder."""
 
+    def after_stop(self) -> str:
+        return "The same command continues from the last checkpoint."
+
     def run(self, screen: Screen) -> None:
         from newfound.research.run_bench import bench
+        from newfound.runs.inputs import check_settings
 
         seeds = seeds_of(self.repeat, self.seeds, self.settings.seed)
         out = self.out or Path(f"newfound-bench-{self.dataset}")
+        check_settings(self.settings)
         report = bench(self.dataset, self.root, self.settings, lists=self.lists, seeds=seeds, out=out, screen=screen)
         show_report(report, screen)
         screen.say(f"written to {out}: report.md, report.json, and a run folder per seed")

@@ -11,7 +11,7 @@ import tyro
 from newfound.app.command import Command
 from newfound.app.known_classes import asked_about
 from newfound.app.options import FILE, FOLDER, NAME, NAMES, NUMBER, paragraphs
-from newfound.app.tables import show_count
+from newfound.app.tables import show_count, warn_of_skipped
 from newfound.screen import Screen
 from newfound.settings import Settings
 
@@ -24,12 +24,12 @@ class Count(Command):
     FOLDER is as for newfound discover, which does the same where --classes is not given, and reuses the bank.
     """
 
-    after_stop = "The same command continues to fill the bank."
+    examples = {"a curve, and the number": "newfound count photos"}  # noqa: RUF012 - a mapping nobody changes
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-    """The images."""
+    """The folder with the images."""
     labels: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
+    """Labels of the images: a CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
     unlabelled: Annotated[tuple[str, ...], NAMES] = ()
     """Folders in FOLDER that hold images to sort, beside one called unlabelled."""
     known: Annotated[tuple[str, ...], NAMES] = ()
@@ -43,12 +43,16 @@ class Count(Command):
     bank_dir: Annotated[Path | None, FOLDER] = None
     """Where banks are kept. Default: newfound/banks in your cache folder."""
     device: Annotated[str, NAME] = Settings.device
-    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+
+    def after_stop(self) -> str:
+        return "The same command continues to fill the bank."
 
     def run(self, screen: Screen) -> None:
         from newfound import fitting
         from newfound.images.class_folders import said_of_folders
-        from newfound.runs.inputs import read_table
+        from newfound.images.scan import check_folder
+        from newfound.runs.inputs import check_settings, read_table
         from newfound.sources.bank import default_bank_folder
         from newfound.training.opened_images import OpenedImages
 
@@ -56,9 +60,12 @@ class Count(Command):
             backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
             device=self.device,
         )  # fmt: skip
+        check_folder(self.folder)
+        check_settings(settings)
         folders = said_of_folders(self.folder, self.unlabelled, self.known, self.labels)
         if self.labels is None:
             folders = asked_about(self.folder, folders, screen)
         table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen, folders)
+        warn_of_skipped(table.skipped, "newfound discover lists them in skipped.csv", screen)
         opened = OpenedImages(table, settings, screen)
         show_count(fitting.count(opened.pretrained, table.seen_classes()[0], screen), screen)

@@ -13,6 +13,7 @@ from newfound.app.command import Command
 from newfound.app.commands.discover import Discover
 from newfound.app.options import FOLDER, NUMBER, paragraphs
 from newfound.app.wardrobe import CLASSES, unpack_wardrobe
+from newfound.runs.places import is_begun
 from newfound.screen import Screen
 from newfound.settings import Settings
 
@@ -21,8 +22,6 @@ from newfound.settings import Settings
 @dataclass(frozen=True)
 class Demo(Command):
     """Unpack the wardrobe (2,000 small photos of clothes, five classes half-labelled, five unnamed) and discover."""
-
-    after_stop = "The same command continues from the last checkpoint."
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("newfound-demo")
     """Where to unpack it and to write the run."""
@@ -37,6 +36,9 @@ class Demo(Command):
     report: bool = True
     """Write report.html, a page to look through the results."""
 
+    def after_stop(self) -> str:
+        return "The same command continues from the last checkpoint."
+
     def run(self, screen: Screen) -> None:
         images, truth = unpack_wardrobe(self.out)
         command = self.command(images, truth)
@@ -45,8 +47,9 @@ class Demo(Command):
         command.run(screen)
 
     def command(self, images: Path, truth: Path) -> Discover:
-        """What is run. It resumes: a second `newfound demo` shows what the first one found, or continues it."""
+        """What is run. A second `newfound demo` resumes: it shows what the first one found, or continues it."""
+        run = self.out / "run"
         settings = Settings(
             CLASSES, seed=self.seed, epochs=self.epochs, image_size=self.image_size, bank_dir=self.bank_dir
         )
-        return Discover(images, settings=settings, out=self.out / "run", truth=truth, resume=True, report=self.report)
+        return Discover(images, settings=settings, out=run, truth=truth, resume=is_begun(run), report=self.report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from newfound.app.command_with_settings import WithSettings
 from newfound.app.known_classes import asked_about
 from newfound.app.options import FILE, FOLDER, NAMES, NUMBER, paragraphs
 from newfound.app.tables import show_classes, show_score
+from newfound.runs.places import is_begun, run_place, typed
 from newfound.screen import Screen
 from newfound.settings import method_name
 from newfound.text import as_options
@@ -32,13 +32,20 @@ class Discover(WithSettings):
     (or one that --unlabelled names); or any images, with --labels naming the labelled ones. Nothing in it is changed.
     """
 
-    after_stop = "The same command with --resume continues from the last checkpoint."
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "estimate how many classes there are": "newfound discover photos",
+        "there are twelve in all": "newfound discover photos --classes 12",
+        "labels from a table instead of folders": "newfound discover photos --labels labels.csv",
+        "which classes come out again with other seeds": "newfound discover photos --repeat 3",
+        "another round, after newfound review": "newfound discover photos --continue newfound-photos",
+    }
     former_names = {"--seeds": "--repeat"}  # noqa: RUF012 - a mapping nobody changes
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-    """The images."""
+    """The folder with the images."""
     labels: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or metadata.jsonl."""
+    """Labels of the images: a CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or
+    metadata.jsonl."""
     unlabelled: Annotated[tuple[str, ...], NAMES] = ()
     """Folders in FOLDER that hold images to sort, beside one called unlabelled."""
     known: Annotated[tuple[str, ...], NAMES] = ()
@@ -46,10 +53,13 @@ class Discover(WithSettings):
     out: Annotated[Path | None, FOLDER] = None
     """The run folder to write. Default: newfound-FOLDER, in the current folder."""
     truth: Annotated[Path | None, FILE] = None
-    """CSV with the columns file,label: the true classes, used for scoring only (and by --oracle-clean-anchors of
-    --method sdas, for analysis)."""
+    """The true classes, used for scoring only (and by --oracle-clean-anchors of --method sdas, for analysis): a CSV
+    with the columns file,label."""
     resume: bool = False
-    """Resume a run that was stopped."""
+    """Resume the run in --out with these options, such as more seeds; newfound resume RUN needs no options."""
+    overwrite: bool = False
+    """Start over in the place of the run that --out names: what newfound wrote there is removed once the images and
+    settings are checked. A run with decisions of a review, or with files of yours in it, is left alone."""
     repeat: Annotated[int, NUMBER] = 1
     """How many times to make the run, with --seed and the seeds that follow it, to see which classes come out again.
     The results are those of --seed; a class that no other seed finds is called unstable."""
@@ -67,6 +77,9 @@ class Discover(WithSettings):
         options |= {"continue" if name == "after" else name: value for name, value in _chosen(self).items()}
         return ["newfound", "discover", str(self.folder), *as_options(options)]
 
+    def after_stop(self) -> str:
+        return how_to_resume(run_place(self.folder, self.after, self.out))
+
     def run(self, screen: Screen) -> None:
         from newfound.discovery import discover
         from newfound.distributed import from_first
@@ -77,10 +90,10 @@ class Discover(WithSettings):
             folders = asked_about(self.folder, folders, screen)
         found = discover(
             self.folder, self.settings, labels=self.labels, unlabelled=folders.unlabelled, known=folders.known,
-            after=self.after, truth=self.truth, out=self.out, resume=self.resume, repeat=self.repeat,
-            report=self.report, screen=screen,
+            after=self.after, truth=self.truth, out=self.out, resume=self.resume, overwrite=self.overwrite,
+            repeat=self.repeat, report=self.report, screen=screen,
         )  # fmt: skip
-        from_first(lambda: _show(found, screen))
+        from_first(lambda: show_discovery(found, screen))
 
 
 def _chosen(options: Any) -> dict[str, object]:
@@ -89,9 +102,17 @@ def _chosen(options: Any) -> dict[str, object]:
     return {field.name: value for field, value in values.items() if value != field.default}
 
 
-def _show(found: Discovery, screen: Screen) -> None:
+def how_to_resume(run: Path) -> str:
+    """A sentence for whoever stopped a run."""
+    if not is_begun(run):
+        return "Nothing was trained yet: the same command starts again."
+    return f"{typed('resume', run)} continues from the last checkpoint."
+
+
+def show_discovery(found: Discovery, screen: Screen) -> None:
+    """What was found, where it is, and what to do next."""
     show_classes(found, screen)
     if found.metrics is not None:
         show_score(found.metrics, screen)
     screen.say(f"written to {found.run}: {', '.join(file for file in FILES if (found.run / file).exists())}")
-    screen.say(f"To look through it and to name what was found: newfound review {shlex.quote(str(found.run))}")
+    screen.say(f"To look through it and to name what was found: {typed('review', found.run)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,11 @@ from newfound.screen import Screen
 @dataclass(frozen=True)
 class Export(Command):
     """Write the results of a run, or its model, for other programs. Decisions made in a review are applied."""
+
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "a folder per class": "newfound export newfound-photos --folders sorted",
+        "the model, for another program": "newfound export newfound-photos --onnx model.onnx",
+    }
 
     run_folder: RunPath
     """The run folder."""
@@ -37,16 +43,34 @@ class Export(Command):
     weights: Annotated[Path | None, FILE] = None
     """With --onnx: a local file with the backbone's weights, if the run had one."""
 
-    def run(self, screen: Screen) -> None:
-        from newfound.export import (
-            export_csv,
-            export_folders,
-            export_label_studio,
-            export_onnx,
-            export_parquet,
-            export_xlsx,
-        )
+    overwrite: bool = False
+    """Replace what an earlier export wrote to the same place. Anything else there is left alone."""
 
+    def run(self, screen: Screen) -> None:
+        from newfound.export.replacing import replaced
+
+        self._check()
+        with replaced(self._earlier() if self.overwrite else {}):
+            self._export(screen)
+
+    def _earlier(self) -> dict[Path, Callable[[Path], str]]:
+        """Where earlier exports may lie, and how they are recognised."""
+        from newfound.export import replacing
+        from newfound.export.label_studio import config_beside
+
+        setup = None if self.label_studio is None else config_beside(self.label_studio)
+        places = {
+            self.csv: replacing.is_label_table,
+            self.xlsx: replacing.is_workbook,
+            self.onnx: replacing.is_onnx,
+            self.folders: replacing.is_class_folders,
+            self.parquet: replacing.is_parquet,
+            self.label_studio: replacing.is_tasks,
+            setup: replacing.is_labelling_setup,
+        }
+        return {path: check for path, check in places.items() if path is not None}
+
+    def _check(self) -> None:
         if not any((self.csv, self.xlsx, self.onnx, self.folders, self.parquet, self.label_studio)):
             raise UserError(
                 "say what to export: --csv FILE, --xlsx FILE, --folders FOLDER, --parquet FILE, --onnx FILE or "
@@ -54,15 +78,19 @@ class Export(Command):
             )
         if self.link and not self.folders:
             raise UserError("--link goes with --folders")
+
+    def _export(self, screen: Screen) -> None:
+        from newfound import export
+
         if self.csv:
-            export_csv(self.run_folder, self.csv, screen=screen)
+            export.export_csv(self.run_folder, self.csv, screen=screen)
         if self.xlsx:
-            export_xlsx(self.run_folder, self.xlsx, screen=screen)
+            export.export_xlsx(self.run_folder, self.xlsx, screen=screen)
         if self.onnx:
-            export_onnx(self.run_folder, self.onnx, weights=self.weights, screen=screen)
+            export.export_onnx(self.run_folder, self.onnx, weights=self.weights, screen=screen)
         if self.folders:
-            export_folders(self.run_folder, self.folders, link=self.link, screen=screen)
+            export.export_folders(self.run_folder, self.folders, link=self.link, screen=screen)
         if self.parquet:
-            export_parquet(self.run_folder, self.parquet, screen=screen)
+            export.export_parquet(self.run_folder, self.parquet, screen=screen)
         if self.label_studio:
-            export_label_studio(self.run_folder, self.label_studio, screen=screen)
+            export.export_label_studio(self.run_folder, self.label_studio, screen=screen)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from newfound.app.command import Command
 from newfound.app.options import FILE, NAME, NUMBER, RunPath, paragraphs
-from newfound.app.tables import show_labelled
+from newfound.app.tables import show_labelled, warn_of_skipped
 from newfound.errors import UserError
 from newfound.screen import Screen
 from newfound.settings import Settings
-from newfound.text import counted
-
-if TYPE_CHECKING:
-    from newfound.runs.labelling import Labelled
-
-SHOWN = 10  # skipped files, at most; the others are in their table
 
 
 @paragraphs
@@ -31,9 +25,16 @@ class Predict(Command):
     RUN only model.json and model.safetensors are needed, and decisions.json for names given in a review.
     """
 
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "a folder": "newfound predict newfound-photos new-photos",
+        "some files, to a table of their own": "newfound predict newfound-photos new/*.jpg --out new.csv",
+    }
+
     run_folder: RunPath
     """The run folder."""
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+    images: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES", help_behavior_hint="(required)")
+    ]
     """Image files, folders, or patterns such as 'new/*.jpg'."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("predictions.csv")
     """The table to write; it has the columns of assignments.csv, and likeness."""
@@ -42,16 +43,26 @@ class Predict(Command):
     class."""
     weights: Annotated[Path | None, FILE] = None
     """A local file with the backbone's weights, if the run had one."""
+    overwrite: bool = False
+    """Replace a table that newfound predict wrote to --out before. Any other file there is left alone."""
     device: Annotated[str, NAME] = Settings.device
-    """cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def run(self, screen: Screen) -> None:
+        from newfound.export.replacing import is_predictions, is_skipped, replaced
+        from newfound.runs.labelling import skipped_beside
+
+        if not self.images:
+            raise UserError("name at least one image file, folder or pattern")
+        earlier = {self.out: is_predictions, skipped_beside(self.out): is_skipped} if self.overwrite else {}
+        with replaced(earlier):
+            self._predict(screen)
+
+    def _predict(self, screen: Screen) -> None:
         from newfound.export.outputs import check_free
         from newfound.runs.labelling import predict, skipped_beside
 
         check_free(self.out, skipped_beside(self.out))
-        if not self.images:
-            raise UserError("name at least one image file, folder or pattern")
         labelled = predict(
             self.run_folder, self.images, refused=self.refused, weights=self.weights, device=self.device, screen=screen
         )
@@ -59,12 +70,5 @@ class Predict(Command):
         if labelled.oracle:
             screen.warn("ORACLE: the truth was used in training this model, for analysis")
         show_labelled(labelled, screen)
-        _warn_of_skipped(labelled, skipped_beside(self.out), screen)
+        warn_of_skipped(labelled.skipped, f"see {skipped_beside(self.out)}", screen)
         screen.say(f"written to {self.out}")
-
-
-def _warn_of_skipped(labelled: Labelled, listed: Path, screen: Screen) -> None:
-    for item in labelled.skipped[:SHOWN]:
-        screen.warn(f"skipped: {item.file}: {item.reason}")
-    if len(labelled.skipped) > SHOWN:
-        screen.warn(f"{counted(len(labelled.skipped), 'file')} skipped in all: see {listed}")

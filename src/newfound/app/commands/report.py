@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from newfound.app.command import Command
 from newfound.app.options import RunPath, paragraphs
+from newfound.errors import UserError
 from newfound.screen import Screen
 
 
@@ -16,9 +17,14 @@ class Report(Command):
 
     run_folder: RunPath
     """The run folder."""
+    overwrite: bool = True
+    """Replace report.html if there is one."""
 
     def run(self, screen: Screen) -> None:
-        from newfound.report import write_report_again
+        from newfound.report import NAME, write_report_again
         from newfound.runs.results import read_results
 
-        screen.say(f"written: {write_report_again(read_results(self.run_folder), screen)}")
+        results = read_results(self.run_folder)
+        if not self.overwrite and (page := self.run_folder / NAME).exists():
+            raise UserError(f"{page} is there already. Without --no-overwrite it is replaced.")
+        screen.say(f"written: {write_report_again(results, screen)}")

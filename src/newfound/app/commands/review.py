@@ -19,6 +19,8 @@ class Review(Command):
     newfound discover FOLDER --continue RUN takes the decisions as labels for another round.
     """
 
+    examples = {"in your browser": "newfound review newfound-photos"}  # noqa: RUF012 - a mapping nobody changes
+
     run_folder: RunPath
     """The run folder."""
     port: Annotated[int, NUMBER] = 0

@@ -26,13 +26,12 @@ class Study(WithSettings):
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
-    after_stop = "The same command continues from the last checkpoint."
 
     name: Annotated[StudyName, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
-    """methods: every method there is. components: LSP and DAS. strategy, selection: when anchors are chosen, and
-    which. beta, eta, alpha, k, rho: sweeps. class-count: with the estimated number of classes. blocks: frozen ViT
-    blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the features in two
-    dimensions. hessian: how flat the loss is, without and with LSP. time: of training and inference."""
+    """The table or figure. methods: every method there is. components: LSP and DAS. strategy, selection: when anchors
+    are chosen, and which. beta, eta, alpha, k, rho: sweeps. class-count: with the estimated number of classes.
+    blocks: frozen ViT blocks. backbone: DINOv2. anchors: how many are clean. hard-labels: with an oracle. tsne: the
+    features in two dimensions. hessian: how flat the loss is, without and with LSP. time: of training and inference."""
     dataset: Annotated[Dataset, tyro.conf.arg(metavar="DATASET")]
     """The data set, as in newfound bench."""
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
@@ -46,11 +45,16 @@ class Study(WithSettings):
     out: Annotated[Path | None, FOLDER] = None
     """Where runs, tables and figures go. Default: newfound-study-DATASET, in the current folder."""
 
+    def after_stop(self) -> str:
+        return "The same command continues from the last checkpoint."
+
     def run(self, screen: Screen) -> None:
         from newfound.research.run_study import study
+        from newfound.runs.inputs import check_settings
 
         seeds = seeds_of(self.repeat, self.seeds, self.settings.seed)
         out = self.out or Path(f"newfound-study-{self.dataset}")
+        check_settings(self.settings)
         text = study(
             self.name, self.dataset, self.root, self.settings, lists=self.lists, seeds=seeds, out=out, screen=screen
         )
