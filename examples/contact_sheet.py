@@ -1,47 +1,43 @@
-"""Draw one picture of what a run found: a row per class, its most certain images from left to right.
+"""Draw one picture of what a run found: a row per class, its most certain unlabelled images from left to right.
 
-    python examples/contact_sheet.py newfound-demo/run newfound-demo/wardrobe sheet.png
+    python examples/contact_sheet.py newfound-demo/run sheet.png
 
-Reads assignments.csv and classes.csv, so it works for every run.
+Names are those of a review, if there was one. The images have to be where the run read them.
 """
 
 from __future__ import annotations
 
-import csv
 import sys
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from newfound import Discovery
 from newfound.images.decode import open_image
 
-TILE, PER_ROW, MARGIN, TEXT = 64, 12, 4, 150
+TILE, PER_ROW, MARGIN, TEXT = 72, 11, 6, 150
+KNOWN, NEW = "#555555", "#0a7d33"
 
 
-def main(run: Path, images: Path, target: Path) -> None:
-    assigned = read(run / "assignments.csv")
-    rows = [row for row in read(run / "classes.csv") if int(row["size"])]
-    step = TILE + MARGIN
+def main(run: Path, target: Path) -> None:
+    found = Discovery.load(run)
+    results, step = found.results, TILE + MARGIN
+    given = dict(zip(results.files, results.given.tolist(), strict=True))
+    rows = [group for group in found.classes if group.size]
     sheet = Image.new("RGB", (TEXT + PER_ROW * step + MARGIN, len(rows) * step + MARGIN), "white")
     draw = ImageDraw.Draw(sheet)
-    for y, row in enumerate(rows):
+    for y, group in enumerate(rows):
         top = MARGIN + y * step
-        draw.text((MARGIN, top + 14), row["name"], fill="black", font=ImageFont.load_default(16))
-        draw.text((MARGIN, top + 36), f"{row['size']} images", fill="gray", font=ImageFont.load_default(12))
-        members = [item for item in assigned if item["class"] == row["name"] and not item["given_label"]]
-        members.sort(key=lambda item: -float(item["confidence"]))
-        for x, item in enumerate(members[:PER_ROW]):
-            tile = open_image(images / item["file"])
+        draw.text((MARGIN, top + 12), group.name, fill="black", font=ImageFont.load_default(17))
+        kind = f"found: {group.size} images" if group.is_new else f"known: {group.labelled} of {group.size} labelled"
+        draw.text((MARGIN, top + 38), kind, fill=NEW if group.is_new else KNOWN, font=ImageFont.load_default(12))
+        unlabelled = [file for file in group.files if given[file] < 0]
+        for x, file in enumerate(unlabelled[:PER_ROW]):
+            tile = open_image(results.root / file)
             tile.thumbnail((TILE, TILE))
-            tile = tile.resize((TILE, TILE * tile.height // tile.width)) if tile.width < TILE else tile
-            sheet.paste(tile, (TEXT + x * step, top))
-    sheet.save(target)
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return list(csv.DictReader(file))
+            sheet.paste(tile, (TEXT + x * step + (TILE - tile.width) // 2, top + (TILE - tile.height) // 2))
+    sheet.save(target, optimize=True)
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main(*map(Path, sys.argv[1:3]))
