@@ -20,7 +20,7 @@ GROUPS = {  # of options, as --help shows them: those that people need first, th
         "preset", "batch_size", "learning_rate", "momentum", "weight_decay", "rho", "projector_width",
         "grad_from_block",
     ),
-    "image": ("image_size", "views", "bank_views", "weights"),
+    "image": ("unlabelled", "known", "image_size", "views", "bank_views", "weights"),
     "machine": ("device", "precision", "compile", "bank_dir"),
 }  # fmt: skip
 
