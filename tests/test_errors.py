@@ -14,12 +14,18 @@ def test_the_same_mistake_at_the_command_line_and_in_python(tmp_path, monkeypatc
     (tmp_path / "photos").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").touch()
-    with pytest.raises(UserError, match=r"Resume it with resume=True, or choose another folder with out=\.$"):
+    with pytest.raises(
+        UserError,
+        match=r"discover with the same folder, resume=True\. For another run choose another folder with out=, ",
+    ):
         newfound.discover(tmp_path / "photos", out=tmp_path / "run")
     monkeypatch.setattr(sys, "argv", ["newfound", "discover", f"{tmp_path}/photos", "--out", f"{tmp_path}/run"])
     with pytest.raises(SystemExit):
         cli.main()
-    assert "Resume it with --resume, or choose another folder with --out." in capsys.readouterr().err
+    assert (
+        "For another run choose another folder with --out, or replace this one with --out and --overwrite."
+        in capsys.readouterr().err
+    )
     assert option("out") == "out="  # once the command is done
 
 

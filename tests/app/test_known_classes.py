@@ -87,7 +87,7 @@ def test_discover_asks_for_a_new_run_and_hands_the_answer_on(folder, monkeypatch
     handed = {}
     monkeypatch.setattr("newfound.app.commands.discover.asked_about", lambda *_: FolderMeaning(("misc",), ("Other",)))
     monkeypatch.setattr("newfound.discovery.discover", lambda *_, **options: handed.update(options))
-    monkeypatch.setattr("newfound.app.commands.discover._show", lambda *_: None)
+    monkeypatch.setattr("newfound.app.commands.discover.show_discovery", lambda *_: None)
     parsed(["discover", str(folder), *more]).run(Screen(quiet=True))
     assert (handed["unlabelled"], handed["known"]) == ((("misc",), ("Other",)) if asked else ((), ()))
 

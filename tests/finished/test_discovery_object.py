@@ -129,7 +129,9 @@ def test_folders_that_are_no_run(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"^photos is not a newfound run: .* Did you mean newfound-photos\?$"):
         Discovery.load("photos")
     (tmp_path / "photos" / "config.toml").touch()
-    with pytest.raises(UserError, match=r"^photos has no assignments\.csv: .* Resume it with resume=True\.$"):
+    with pytest.raises(
+        UserError, match=r"^photos has no assignments\.csv: .* Resume it: discover with the same folder, resume=True$"
+    ):
         Discovery.load("photos")
     with pytest.raises(UserError, match=r"^nowhere: there is no such run folder$"):
         Discovery.load("nowhere")

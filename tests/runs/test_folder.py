@@ -52,7 +52,9 @@ def test_a_finished_run_is_for_a_review(tmp_path):
     begin(tmp_path / "run", resolved())
     for name in ("assignments.csv", "model.json"):
         (tmp_path / "run" / name).touch()
-    with pytest.raises(UserError, match=r"holds a finished run\. Look through it: newfound review .*run\. For another"):
+    with pytest.raises(
+        UserError, match=r"holds a finished run\. Look through it: newfound\.Discovery\.load\(.*run.*\)"
+    ):
         begin(tmp_path / "run", resolved())
 
 

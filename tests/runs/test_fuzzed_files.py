@@ -151,10 +151,15 @@ def values_of(hint: object) -> st.SearchStrategy[object]:
         float: st.floats(allow_nan=False),
         bool: st.booleans(),
         str: texts,
-        Path: st.text(string.ascii_letters + " ü\"'\\\n/.", min_size=1, max_size=9).map(Path),
+        Path: st.text(string.ascii_letters + " ü\"'\\\n/.", min_size=1, max_size=9).map(_place),
         type(None): st.none(),
     }
     return by_type[hint]  # type: ignore[index]
+
+
+def _place(text: str) -> Path:
+    """config.toml has absolute paths."""
+    return Path("/", text)
 
 
 def any_of(cls: type, **given: st.SearchStrategy[object]) -> st.SearchStrategy[object]:

@@ -137,6 +137,9 @@ def test_it_resumes_as_long_as_nothing_else_is_decided(first, tmp_path):
 def test_photos_that_came_since_keep_their_own_labels(first, tmp_path):
     folder = shutil.copytree(first[1], tmp_path / "images")
     shutil.move(folder / "unlabelled", folder / "later")  # all of them now labelled, as somebody has decided on disk
+    shutil.copytree(first[1] / "unlabelled", folder / "unlabelled")
+    for file in (folder / "unlabelled").iterdir():
+        file.rename(file.with_name(f"another-{file.name}"))
     found = another(first, tmp_path, {"action": "rename", "class": 0, "name": "grass"}, folder=folder)
     labels = given(found)
     assert {label for file, label in labels.items() if file.startswith("later/")} == {"later"}

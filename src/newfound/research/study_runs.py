@@ -155,7 +155,7 @@ def first_training(settings: Settings, facts: DataFacts) -> Settings | None:
         return None
     first = load(needed).Settings
     shared = {field.name: getattr(own, field.name) for field in fields(first) if hasattr(own, field.name)}
-    return replace(settings, method=cast(MethodSettings, first(**shared)))
+    return decide(replace(settings, method=cast(MethodSettings, first(**shared))), facts)
 
 
 def folder_name(settings: Settings, facts: DataFacts) -> str:
