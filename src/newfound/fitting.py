@@ -13,7 +13,7 @@ from torch import Tensor
 
 from newfound.class_count import ClassCount, count_classes
 from newfound.distributed import from_first, processes
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.methods import decide, is_oracle, method_of
 from newfound.screen import Screen
 from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
@@ -60,7 +60,7 @@ def with_count(
     found = count(pretrained(), labels, screen)
     classes = max(found.best, fewest)
     used = "" if classes == found.best else f"; {classes} are used, as no run can have fewer here"
-    screen.say(f"{found}{used}. Say how many there are if you know better.")
+    screen.say(f"{found}{used}. Override with {option('classes', 'N')}.")
     return replace(settings, classes=classes), replace(facts, classes=classes), found
 
 

@@ -83,7 +83,7 @@ def show_count(count: ClassCount, screen: Screen) -> None:
         grid.add_row(str(point.classes), f"{point.score:.3f}", bar, style="" if plausible else "dim")
     screen.table(grid)
     screen.say(f"{count}.")
-    screen.say(f"A tree of the images, cut at every number: {count.tree.best}, {count.tree.low} to {count.tree.high}.")
+    screen.say(f"Cross-check (hierarchical clustering): {count.tree.best} ({count.tree.low} to {count.tree.high}).")
 
 
 def show_report(report: dict[str, Any], screen: Screen) -> None:

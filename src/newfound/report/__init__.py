@@ -55,7 +55,7 @@ def look_through(
 ) -> tuple[dict[str, Any], Thumbnails]:
     """Everything a page shows: its content, and the pictures."""
     a, embeddings = results.assignment, results.embeddings
-    screen.say("looking for what is worth a look, and drawing the map")
+    screen.say("checking for suspicious labels, and drawing the map")
     with threadpool_limits(1):  # the same sums, and so the same findings, on every number of cores
         labels = wrong_labels(embeddings, results.given, a.classes, a.confidence, a.runner_up_confidence)
         merges = similar_classes(embeddings, a.classes, a.runner_up, a.n_known)

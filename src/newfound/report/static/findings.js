@@ -1,4 +1,4 @@
-// What deserves a look: labels that look wrong, classes that are too large, may be one or depend on the seed, and copies.
+// Findings: labels that look wrong, classes that are too large, may be one or depend on the seed, and copies.
 
 const FIRST = 12; // findings of a kind before "show all"
 const unfolded = new Set(); // kinds whose findings are all shown
