@@ -60,7 +60,7 @@ def with_count(
     found = count(pretrained(), labels, screen)
     classes = max(found.best, fewest)
     used = "" if classes == found.best else f"; {classes} are used, as no run can have fewer here"
-    screen.say(f"{found}{used}. Override with {option('classes', 'N')}.")
+    screen.say(f"{found}{used}. Override it with {option('classes')}.")
     return replace(settings, classes=classes), replace(facts, classes=classes), found
 
 

@@ -19,12 +19,18 @@ from newfound.screen import Screen
 from newfound.settings import Settings
 
 
-def shown(names, labels):
+def printed(names, labels):
     stream = io.StringIO()
     n = len(labels)
     table = ImageTable(None, ("",) * n, np.array(labels), tuple(names), ("",) * n, (), ())
-    show_known_classes(table, Screen(Console(file=stream, width=80)))
-    return [[part.strip() for part in line.split("│")[1:-1]] for line in stream.getvalue().splitlines() if "│" in line]
+    show_known_classes(table, Screen(Console(file=stream, width=400)))
+    return stream.getvalue()
+
+
+def shown(names, labels):
+    return [
+        [part.strip() for part in line.split("│")[1:-1]] for line in printed(names, labels).splitlines() if "│" in line
+    ]
 
 
 def test_known_classes_are_listed_with_their_sizes_and_what_is_to_be_sorted():
@@ -40,6 +46,15 @@ def test_of_many_the_largest_and_the_smallest_are_listed():
     assert lines[6] == ["… 8 more", str(sum(range(7, 15)))]
     assert [line[0] for line in lines[7:]] == [*(f"class {k:02d}" for k in range(5, -1, -1)), "to sort"]
     assert len(shown(names[:13], [*range(13), -1])) == 14  # one line would not save any
+
+
+def test_classes_with_hardly_any_label_are_named():
+    labels = [0, 1, 1, 2, 2, 2, -1]
+    assert "2 known classes have fewer than 3 labelled images (dog, cat): a quarter to a half" in printed(
+        ["cat", "dog", "cow"], labels
+    )
+    assert "1 known class has fewer than 3 labelled images (cat)" in printed(["cat", "cow"], [0, 1, 1, 1, -1])
+    assert "fewer than" not in printed(["cow", "empty"], [0, 0, 0, -1])
 
 
 def test_nothing_is_listed_where_nothing_is_known():

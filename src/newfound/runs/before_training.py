@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen, shown
 from newfound.text import counted
 
+ENOUGH_LABELS = 3  # of a class: with fewer it is hardly learnt
 ENDS = 6  # of a long list: so many of the largest classes, and of the smallest
 
 
@@ -57,6 +59,19 @@ def show_known_classes(table: ImageTable, screen: Screen) -> None:
     grid.add_section()
     grid.add_row("to sort", f"{len(table) - table.n_labelled:,}")
     screen.table(grid)
+    _warn_of_few_labels([table.class_names[k] for k in order if 0 < sizes[k] < ENOUGH_LABELS], screen)
+
+
+def _warn_of_few_labels(classes: Sequence[str], screen: Screen) -> None:
+    """Some can hardly be learnt. Measured: docs/results.md, "Classes with few labels"."""
+    if not classes:
+        return
+    which = ", ".join(shown(name) for name in classes[:ENDS]) + (", …" if len(classes) > ENDS else "")
+    have = "has" if len(classes) == 1 else "have"
+    screen.warn(
+        f"{counted(len(classes), 'known class')} {have} fewer than {ENOUGH_LABELS} labelled images ({which}): a quarter to a "
+        "half of what is sorted there may belong elsewhere. Label more of them, or review them first."
+    )
 
 
 def check_something_to_sort(table: ImageTable, labels: Path | None, after: Path | None) -> None:
