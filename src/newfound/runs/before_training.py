@@ -69,8 +69,8 @@ def _warn_of_few_labels(classes: Sequence[str], screen: Screen) -> None:
     which = ", ".join(shown(name) for name in classes[:ENDS]) + (", …" if len(classes) > ENDS else "")
     have = "has" if len(classes) == 1 else "have"
     screen.warn(
-        f"{counted(len(classes), 'known class')} {have} fewer than {ENOUGH_LABELS} labelled images ({which}): a quarter "
-        "to a half of what is sorted there may belong elsewhere. Label more of them, or review them first."
+        f"{counted(len(classes), 'known class')} {have} fewer than {ENOUGH_LABELS} labelled images ({which}): a "
+        "quarter to a half of what is sorted there may belong elsewhere. Label more of them, or review them first."
     )
 
 
