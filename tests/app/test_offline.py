@@ -87,8 +87,10 @@ def test_they_work_where_there_is_no_network(done):
 def test_weights_from_the_hub_are_all_that_is_ever_fetched(done):
     """And without the network, that is one sentence, which says what to do."""
     hub = done[2]["hub"]
-    assert any("huggingface.co" in tried for tried in hub["tried"])
-    assert all("huggingface.co" in tried for tried in hub["tried"])
+    # urllib3 binds a socket of its own to learn whether there is IPv6
+    abroad = [tried for tried in hub["tried"] if not tried.startswith("socket.bind (('::1', 0)")]
+    assert abroad
+    assert all("huggingface.co" in tried for tried in abroad)
     assert hub["status"] == 2
     (sentence,) = hub["said"].strip().splitlines()  # no retries, and no images read before
     assert sentence.startswith("newfound: Could not get ")

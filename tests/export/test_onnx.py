@@ -191,3 +191,13 @@ def test_some_images_and_noise(run, tmp_path):
     assert pixels.shape == (5, 32, 32, 3)
     assert what == "2 of the run's images and noise"
     assert onnx_model._sample(tmp_path / "nowhere", 32)[1].startswith("noise")
+
+
+def test_an_onnxscript_that_does_not_fit_is_named(made, tmp_path, monkeypatch):
+    def export(*_, **__):
+        raise ModuleNotFoundError("No module named 'onnxscript._framework_apis.torch_2_11'")
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(UserError, match=r"does not fit the onnxscript .*torch_2_11.*pip install --upgrade onnxscript"):
+        export_onnx(made / "run", tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())

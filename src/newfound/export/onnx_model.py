@@ -189,6 +189,11 @@ def _graph_bytes(model: Model, merging: Tensor, metadata: dict[str, str]) -> byt
                 dynamic_shapes={"pixels": {0: torch.export.Dim("batch")}},
                 verbose=False,
             )
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"torch {torch.__version__} does not fit the onnxscript that is installed ({error}). Update it: "
+                "pip install --upgrade onnxscript"
+            ) from error
         except torch.onnx.OnnxExporterError as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(f"torch {torch.__version__} cannot write this model as ONNX: {reason}") from error
