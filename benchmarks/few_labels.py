@@ -9,7 +9,6 @@ labels goes to standard output.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +66,7 @@ def learnt(
     assert settings.classes is not None
     n_known = int(labels.max()) + 1
     facts = DataFacts(len(labels), n_known, int((labels >= 0).sum()), n_known, settings.classes)
-    decided = fitting.decided(replace(settings), facts, Screen(quiet=True))
+    decided = fitting.decided(settings, facts, Screen(quiet=True))
     found = fitting.fit(decided, facts, opened.pretrained, labels, MemoryJournal(), Screen(), fewest=2)
     to_sort = np.flatnonzero(labels < 0)
     truth, predicted = true[to_sort], found.prediction.classes.numpy()[to_sort]

@@ -87,7 +87,7 @@ def test_the_same_rows_give_the_same_bytes(run, tmp_path):
 
 def test_a_sheet_that_cannot_hold_them_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.setattr(workbook, "MOST_ROWS", 26)
-    with pytest.raises(UserError, match=r"holds 25 images at most, and there are 26. Use --csv"):
+    with pytest.raises(UserError, match=r"holds 25 images at most, and there are 26. Write a CSV instead"):
         export_xlsx(run, tmp_path / "a.xlsx")
     assert not (tmp_path / "a.xlsx").exists()
 

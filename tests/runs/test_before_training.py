@@ -110,7 +110,7 @@ def test_nothing_to_sort_is_an_error_before_anything_is_embedded(tmp_path, monke
     for file in list((images / "unlabelled").iterdir()):
         file.rename(images / "red" / file.name)
     (images / "unlabelled").rmdir()
-    with pytest.raises(UserError, match=r"there is nothing to sort, as all 12 images are labelled.*--unlabelled NAME"):
+    with pytest.raises(UserError, match=r"there is nothing to sort, as all 12 images are labelled.*unlabelled='NAME'"):
         discover(images, settings(classes=3), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

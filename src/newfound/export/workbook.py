@@ -39,7 +39,9 @@ _SPELT = re.compile(r"[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
 def check_rows(path: Path, count: int) -> None:
     """Raise if a sheet cannot hold so many below a header."""
     if count >= MOST_ROWS:
-        raise UserError(f"{path}: a sheet holds {MOST_ROWS - 1:,} images at most, and there are {count:,}. Use --csv.")
+        raise UserError(
+            f"{path}: a sheet holds {MOST_ROWS - 1:,} images at most, and there are {count:,}. Write a CSV instead."
+        )
 
 
 def write_workbook(file: IO[bytes], rows: Iterable[Sequence[Cell]]) -> None:

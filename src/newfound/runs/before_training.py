@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning, means_unsorted
 from newfound.runs.config import read_config
@@ -83,7 +83,8 @@ def check_something_to_sort(table: ImageTable, labels: Path | None, after: Path 
     elif labels is not None:
         todo = f"Leave the label of those to sort blank in {labels}, or leave them out."
     else:
-        todo = "Put those to sort into a folder unlabelled there, or say which folder holds them: --unlabelled NAME."
+        folder = option("unlabelled", "NAME")
+        todo = f"Put those to sort into a folder unlabelled there, or say which folder holds them: {folder}."
     raise UserError(
         f"{table.root}: there is nothing to sort, as all {counted(len(table), 'image')} are labelled. {todo}"
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from newfound.errors import UserError
+from newfound.errors import UserError, option
 from newfound.runs.folder import WRITTEN, RunFolder
 from newfound.runs.places import CONFIG, is_begun
 
@@ -15,20 +15,19 @@ OF_CHECKPOINT = re.compile(r"lock|(stage\d+|kmeans)\.safetensors(\.tmp)?")
 
 def check_replaceable(out: Path | None, *needed: Path | None) -> None:
     """Raise unless the run may be removed: it was named in full, is nobody's work and nothing that is ``needed``."""
+    overwrite, other = option("overwrite", True), f"choose another {option('out')}"
     if out is None or out.name in ("", ".."):
-        raise UserError("--overwrite removes a run: name it in full with --out RUN")
+        raise UserError(f"{overwrite} removes a run: name it in full with {option('out', 'RUN')}")
     if not is_begun(out):
         return  # nothing to remove, or nothing that newfound wrote, which the run itself refuses
     if any(path is not None and path.resolve() == out.resolve() for path in needed):
-        raise UserError(f"--overwrite would remove {out}, which this run starts from. Choose another --out.")
+        raise UserError(f"{overwrite} would remove {out}, which this run starts from: {other}")
     if foreign := next((path for path in _files(out) if not _is_ours(path.relative_to(out))), None):
-        raise UserError(
-            f"--overwrite leaves {out} alone: newfound did not write {foreign}. Move it away, or choose another --out."
-        )
+        raise UserError(f"{overwrite} leaves {out} alone: newfound did not write {foreign}. Move it away, or {other}.")
     if decided := next((path for path in _files(out) if path.name == "decisions.json"), None):
         raise UserError(
-            f"--overwrite leaves {out} alone: {decided} has what was decided in a review. Move that file away if it is "
-            "no longer needed, or choose another --out."
+            f"{overwrite} leaves {out} alone: {decided} has what was decided in a review. Move that file away if it is "
+            f"no longer needed, or {other}."
         )
 
 
