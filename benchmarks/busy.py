@@ -1,8 +1,8 @@
 """An epoch of training beside other busy processes, as on a laptop with a browser open.
 
-How the threads of a training wait for each other decides what a busy machine costs, and it is settled when torch loads.
-So each way of waiting has a process of its own, which trains an epoch whenever it is asked to; busy loops are let run
-and held in turn, so that a slow moment of the machine meets every side.
+How the threads of a training wait for each other decides what a busy machine costs. Each way of waiting has a process
+of its own, which trains an epoch whenever it is asked to; busy loops are let run and held in turn, so that a slow moment
+of the machine meets every side.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def measured(sides: Mapping[str, Mapping[str, str]], instances: int, rounds: int
             trainings = {name: Training(environment) for name, environment in sides.items()}
             for name, load in [*taken] * rounds:
                 _send(loops[:load], signal.SIGCONT)
+                trainings[name].epoch()  # until it has noticed who else is there
                 taken[name, load].append(trainings[name].epoch())
                 _send(loops, signal.SIGSTOP)
             for training in trainings.values():

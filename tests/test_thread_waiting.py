@@ -1,44 +1,122 @@
-"""How threads wait is settled before torch loads, unless the user has settled it."""
+"""While other programs want the processor, the threads of a training sleep instead of spinning."""
 
 import ctypes
 import os
 import platform
-import re
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from helping.patience import PATIENCE
 from newfound import thread_waiting as sharing
 
-SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+has_threads = pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="only Linux lists the threads of a process"
+)
 
 
-def what_openmp_reads() -> dict[str, str]:
-    """What GNU OpenMP says of itself when a program imports newfound, then torch."""
-    inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-    environment = {**inherited, "OMP_DISPLAY_ENV": "VERBOSE"}
-    words = [sys.executable, "-c", "import newfound, torch"]
-    ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    return dict(re.findall(r"(\w+) = '?(\w+)'?", ended.stderr))
+class Team:
+    """In place of OpenMP's extra threads."""
+
+    def __init__(self):
+        self.is_there = False
+
+    def start(self):
+        self.is_there = True
+
+    def end(self):
+        self.is_there = False
 
 
-def test_threads_spin_briefly():
-    read = what_openmp_reads()
-    if "GOMP_SPINCOUNT" not in read:
-        pytest.skip("this build of torch does not use GNU OpenMP")
-    assert read["GOMP_SPINCOUNT"] == str(sharing.SPINS)
+class Machine:
+    """A clock, and the time that threads have spent in the queue."""
+
+    def __init__(self):
+        self.seconds, self.queued = 100.0, {"1": 7 * 10**9}
+        self.team = Team()
+        self.adaptation = sharing.Adaptation(self.team, lambda: self.seconds, lambda: dict(self.queued))
+
+    def run(self, seconds, **queueing):
+        """Let time pass, in which threads queue for these shares of it."""
+        self.seconds += seconds
+        for thread, share in queueing.items():
+            name = thread.removeprefix("thread_")
+            self.queued[name] = self.queued.get(name, 0) + int(share * seconds * 1e9)
+        self.adaptation.check()
+        return self.team.is_there
 
 
-@pytest.mark.parametrize("chosen", [{"GOMP_SPINCOUNT": "77"}, {"OMP_WAIT_POLICY": "ACTIVE"}])
-def test_what_the_user_has_set_stays(monkeypatch, chosen):
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in chosen.items():
-        monkeypatch.setenv(name, value)
-    sharing.spin_briefly()
-    assert {name: os.environ[name] for name in SETTINGS if name in os.environ} == chosen
+def test_threads_sleep_while_they_queue_and_spin_afterwards():
+    machine = Machine()
+    assert not machine.run(1, thread_1=0.02)
+    assert machine.run(1, thread_1=0.5, thread_2=0.5)
+    assert machine.run(1, thread_1=0.25)  # between the two limits all stays as it is
+    assert not machine.run(1, thread_1=0.02)
+    assert not machine.run(1, thread_1=0.25)
+
+
+def test_a_check_that_follows_soon_does_nothing():
+    machine = Machine()
+    assert not machine.run(0.1, thread_1=1.0)
+    assert machine.run(sharing.PERIOD, thread_1=1.0)
+    assert machine.run(0.1)
+
+
+def test_a_thread_that_ends_takes_nothing_with_it():
+    machine = Machine()
+    machine.run(1, thread_1=0.5, thread_2=0.5)
+    del machine.queued["1"]  # seven seconds of it
+    assert machine.run(1, thread_2=0.5)
+
+
+@has_threads
+def test_extra_threads_come_and_leave():
+    """With the OpenMP that torch uses."""
+    start_team = sharing.openmp_of_torch()
+    if start_team is None:
+        pytest.skip("this build of torch does not use OpenMP")
+    extra, before = sharing.ExtraThreads(start_team, threads_in_use=sharing._processors()), threads_now()
+    extra.start()
+    extra.start()  # once is enough
+    assert len(threads_now() - before) == 2  # who keeps the team, and one more
+    extra.end()
+    extra.end()
+    give_up = time.monotonic() + PATIENCE
+    while not threads_now() <= before:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def threads_now() -> set[str]:
+    return {path.name for path in sharing.OWN_THREADS.glob("*")}
+
+
+@has_threads
+def test_time_in_the_queue_is_read():
+    queued = sharing.nanoseconds_queued()
+    assert str(threading.get_native_id()) in queued
+    assert min(queued.values()) >= 0
+
+
+SAID = (
+    "from newfound import thread_waiting; import torch; torch.set_num_threads(2); print(thread_waiting._adaptation())"
+)
+
+
+@has_threads
+@pytest.mark.parametrize(
+    ("chosen", "adapts"), [({}, True), ({"GOMP_SPINCOUNT": "77"}, False), ({"OMP_WAIT_POLICY": "ACTIVE"}, False)]
+)
+def test_what_the_user_has_chosen_stays(chosen, adapts):
+    inherited = {name: value for name, value in os.environ.items() if name not in sharing.CHOSEN_BY_USER}
+    ended = subprocess.run(
+        [sys.executable, "-c", SAID], env={**inherited, **chosen}, capture_output=True, text=True, check=True
+    )
+    assert ("Adaptation" in ended.stdout) == adapts
 
 
 has_turns = pytest.mark.skipif(

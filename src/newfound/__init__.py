@@ -5,7 +5,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from newfound.errors import UserError
-from newfound.thread_waiting import spin_briefly
 
 if TYPE_CHECKING:
     from newfound.discovery import discover
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from newfound.settings import Settings
 
 __version__ = version("newfound")
-spin_briefly()  # here, because torch must not be loaded yet
 __all__ = [
     "CategoryDiscovery", "Discovery", "Screen", "Settings", "UserError", "__version__", "discover", "read_results",
 ]  # fmt: skip

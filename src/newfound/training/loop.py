@@ -24,7 +24,7 @@ from newfound.distributed import begin_alike, from_first, share, sum_gradients
 from newfound.errors import SettingError
 from newfound.settings import Training
 from newfound.sharpness import SharpnessAware
-from newfound.thread_waiting import take_short_turns
+from newfound.thread_waiting import adapt_waiting, take_short_turns
 from newfound.threads import prefetched
 from newfound.training.learner import Batch, Learner, Prediction, Predictor
 from newfound.training.samplers import Draw, Labels, half_labelled
@@ -203,6 +203,7 @@ def _one_epoch(
                 epoch * len(batches) + b, t.epochs * len(batches), task.seed, stage, t.precision,
             )  # fmt: skip
             parts = one_step(learner, descent, batch)
+            adapt_waiting()
             if parts is not None:
                 taken += 1
                 sums = {name: sums.get(name, 0.0) + value.item() for name, value in parts.items()}
