@@ -33,7 +33,6 @@ LONG = {  # one algorithm each, which would not read better in pieces
     "backbones/vit.py": "a vision transformer",
     "class_count.py": "the estimate of the number of classes",
     "hessian.py": "eigenvalues, trace and density of a Hessian",
-    "research/studies.py": "the tables and figures of the paper, as data",
     "semi_kmeans.py": "semi-supervised k-means",
     "training/loop.py": "the training loop, from top to bottom",
 }

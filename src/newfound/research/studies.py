@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Numbers = tuple[float, float, float]  # All, Old, New
+from newfound.research import published
+from newfound.research.published import Numbers
 
 KMEANS = {"method": "kmeans"}
 GCD = {"method": "gcd", "rho": 0.0}
@@ -20,67 +21,6 @@ OURS = {"method": "sdas", "rho": 0.05}
 LEGOGCD = {"method": "legogcd", "rho": 0.0}
 CMS = {"method": "cms", "rho": 0.0}
 MUGCD = {"method": "mugcd", "rho": 0.0}
-
-OURS_IN_PAPER: dict[str, Numbers] = {
-    "cifar100": (83.7, 84.6, 82.0),
-    "imagenet100": (87.1, 93.9, 83.7),
-    "cub": (69.0, 69.1, 68.9),
-    "cars": (65.5, 79.7, 58.8),
-    "aircraft": (55.6, 59.2, 53.8),
-    "herbarium": (49.6, 61.9, 43.0),
-}
-SIMGCD_IN_PAPER: dict[str, Numbers] = {
-    "cifar100": (80.1, 81.2, 77.8),
-    "imagenet100": (83.0, 93.1, 77.9),
-    "cub": (60.3, 65.6, 57.7),
-    "cars": (53.8, 71.9, 45.0),
-    "aircraft": (54.2, 59.1, 51.8),
-    "herbarium": (44.0, 58.0, 36.4),
-}
-GCD_IN_PAPER: dict[str, Numbers] = {
-    "cifar100": (73.0, 76.2, 66.5),
-    "imagenet100": (74.1, 89.8, 66.3),
-    "cub": (51.3, 56.6, 48.7),
-    "cars": (39.0, 57.6, 29.9),
-    "aircraft": (45.0, 41.1, 46.9),
-    "herbarium": (35.4, 51.0, 27.0),
-}
-KMEANS_IN_PAPER: dict[str, Numbers] = {
-    "cifar100": (52.0, 52.2, 50.8),
-    "imagenet100": (72.7, 75.5, 71.3),
-    "cub": (34.3, 38.9, 32.1),
-    "cars": (12.8, 10.6, 13.8),
-    "aircraft": (16.0, 14.4, 16.8),
-    "herbarium": (13.0, 12.2, 13.4),
-}
-LEGOGCD_IN_PAPER: dict[str, Numbers] = {
-    "cifar100": (81.8, 81.4, 82.5),
-    "imagenet100": (86.3, 94.5, 82.1),
-    "cub": (63.8, 71.9, 59.8),
-    "cars": (57.3, 75.7, 48.4),
-    "aircraft": (55.0, 61.5, 51.7),
-    "herbarium": (45.1, 57.4, 38.4),
-}
-CMS_IN_PAPER: dict[str, Numbers] = {  # with an epoch and a number of classes chosen by test labels
-    "cifar100": (82.3, 85.7, 75.5),
-    "imagenet100": (84.7, 95.6, 79.2),
-    "cub": (68.2, 76.5, 64.0),
-    "cars": (56.9, 76.1, 47.6),
-    "aircraft": (56.0, 63.4, 52.3),
-    "herbarium": (36.4, 54.9, 26.4),
-}
-MUGCD_IN_PAPER: dict[str, Numbers] = {
-    "cub": (65.7, 68.0, 64.6),
-    "cars": (56.5, 68.1, 50.9),
-    "aircraft": (53.8, 55.4, 53.0),
-    "herbarium": (45.8, 61.9, 37.2),
-}
-LSP_IN_PAPER: dict[str, Numbers] = {"imagenet100": (85.4, 94.2, 81.0), "cub": (64.6, 71.6, 61.1)}
-DAS_IN_PAPER: dict[str, Numbers] = {
-    "cifar100": (82.0, 82.2, 81.8),
-    "imagenet100": (84.8, 92.9, 80.7),
-    "cub": (66.5, 67.0, 66.2),
-}
 
 
 @dataclass(frozen=True)
@@ -106,26 +46,36 @@ def _sweep(name: str, paper: Mapping[float, Mapping[str, Numbers]]) -> tuple[Row
     return tuple(Row(f"{value:g}", {**OURS, name: value}, numbers) for value, numbers in paper.items())
 
 
+def _both_starts(
+    name: str, settings: Mapping[str, object], paper: Mapping[str, Numbers], setting: str = "start"
+) -> tuple[Row, Row]:
+    """From random directions, as published, and from clusters, as on somebody's own folder."""
+    return (
+        Row(name, {**settings, setting: "random"}, paper),
+        Row(f"{name}, from clusters", {**settings, setting: "clusters"}),
+    )
+
+
 STUDIES: dict[str, Study] = {
     "methods": Study(
         "Results of the methods that newfound has",
         (
-            Row("k-means", KMEANS, KMEANS_IN_PAPER),
-            Row("GCD", GCD, GCD_IN_PAPER),
-            Row("SimGCD", SIMGCD, SIMGCD_IN_PAPER),
-            Row("LegoGCD", LEGOGCD, LEGOGCD_IN_PAPER),
-            Row("CMS", CMS, CMS_IN_PAPER),
-            Row("μGCD (a reading)", MUGCD, MUGCD_IN_PAPER),
-            Row("ours", OURS, OURS_IN_PAPER),
+            Row("k-means", KMEANS, published.KMEANS),
+            *_both_starts("GCD", GCD, published.GCD, setting="kmeans_start"),
+            *_both_starts("SimGCD", SIMGCD, published.SIMGCD),
+            *_both_starts("LegoGCD", LEGOGCD, published.LEGOGCD),
+            Row("CMS", CMS, published.CMS),
+            *_both_starts("μGCD (a reading)", MUGCD, published.MUGCD),
+            *_both_starts("ours", OURS, published.OURS),
         ),
     ),
     "components": Study(
         "Ablation study of different components",
         (
-            Row("SimGCD", SIMGCD, SIMGCD_IN_PAPER),
-            Row("+ LSP", LSP, LSP_IN_PAPER),
-            Row("+ DAS", DAS, DAS_IN_PAPER),
-            Row("+ LSP + DAS (ours)", OURS, OURS_IN_PAPER),
+            Row("SimGCD", SIMGCD, published.SIMGCD),
+            Row("+ LSP", LSP, published.LSP),
+            Row("+ DAS", DAS, published.DAS),
+            Row("+ LSP + DAS (ours)", OURS, published.OURS),
         ),
     ),
     "strategy": Study(
@@ -141,7 +91,7 @@ STUDIES: dict[str, Study] = {
                 {**OURS, "strategy": "fixed"},
                 {"imagenet100": (85.5, 93.9, 81.3), "cub": (67.7, 70.3, 66.4)},
             ),
-            Row("DAS", OURS, OURS_IN_PAPER),
+            Row("DAS", OURS, published.OURS),
         ),
     ),
     "selection": Study(
@@ -157,7 +107,7 @@ STUDIES: dict[str, Study] = {
                 {**OURS, "selection": "max-density"},
                 {"imagenet100": (86.6, 94.0, 82.8), "cub": (67.6, 71.3, 65.7)},
             ),
-            Row("DAS", OURS, OURS_IN_PAPER),
+            Row("DAS", OURS, published.OURS),
         ),
         anchors=True,
     ),
@@ -236,9 +186,9 @@ STUDIES: dict[str, Study] = {
     "class-count": Study(
         "Results with the estimated number of classes",
         (
-            Row("GCD, true number", GCD, GCD_IN_PAPER),
-            Row("SimGCD, true number", SIMGCD, SIMGCD_IN_PAPER),
-            Row("ours, true number", OURS, OURS_IN_PAPER),
+            Row("GCD, true number", GCD, published.GCD),
+            Row("SimGCD, true number", SIMGCD, published.SIMGCD),
+            Row("ours, true number", OURS, published.OURS),
             Row(
                 "GCD, estimated number",
                 GCD,
@@ -270,8 +220,8 @@ STUDIES: dict[str, Study] = {
                 (9, "ours", OURS, {"cifar100": (79.1, 82.4, 72.6), "cub": (62.2, 61.9, 62.4)}),
                 (10, "SimGCD", SIMGCD, {"cifar100": (77.8, 79.7, 73.9), "cub": (58.7, 59.3, 58.3)}),
                 (10, "ours", OURS, {"cifar100": (81.2, 83.5, 76.7), "cub": (64.3, 62.2, 65.4)}),
-                (11, "SimGCD", SIMGCD, SIMGCD_IN_PAPER),
-                (11, "ours", OURS, OURS_IN_PAPER),
+                (11, "SimGCD", SIMGCD, published.SIMGCD),
+                (11, "ours", OURS, published.OURS),
             )
         ),
     ),
@@ -293,15 +243,15 @@ STUDIES: dict[str, Study] = {
     "anchors": Study(
         "Anchor selection analysis",
         (
-            Row("SimGCD + DAS", DAS, DAS_IN_PAPER, {"cifar100": (4560, 4920), "cub": (1116, 1468)}),
-            Row("SimGCD + DAS + LSP (ours)", OURS, OURS_IN_PAPER, {"cifar100": (5003, 5200), "cub": (1140, 1443)}),
+            Row("SimGCD + DAS", DAS, published.DAS, {"cifar100": (4560, 4920), "cub": (1116, 1468)}),
+            Row("SimGCD + DAS + LSP (ours)", OURS, published.OURS, {"cifar100": (5003, 5200), "cub": (1140, 1443)}),
         ),
         anchors=True,
     ),
     "hard-labels": Study(
         "Hard pseudo-labeling strategy analysis",
         (
-            Row("SimGCD + LSP", LSP, LSP_IN_PAPER),
+            Row("SimGCD + LSP", LSP, published.LSP),
             Row(
                 "SimGCD + LSP + Fixed Anchor",
                 {**OURS, "strategy": "fixed"},
@@ -311,7 +261,7 @@ STUDIES: dict[str, Study] = {
             Row(
                 "SimGCD + LSP + DAS (ours)",
                 OURS,
-                OURS_IN_PAPER,
+                published.OURS,
                 {"imagenet100": (39123, 42661), "cub": (1140, 1443)},
             ),
             Row(
