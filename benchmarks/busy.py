@@ -1,8 +1,8 @@
 """An epoch of training beside other busy processes, as on a laptop with a browser open.
 
 How the threads of a training wait for each other decides what a busy machine costs. Each way of waiting has a process
-of its own, which trains an epoch whenever it is asked to; busy loops are let run and held in turn, so that a slow moment
-of the machine meets every side.
+of its own, which trains an epoch whenever it is asked to. Busy loops are let run and held in turn, so that a slow
+moment of the machine meets every side.
 """
 
 from __future__ import annotations
