@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from newfound.training.samplers import all_alike, half_labelled
 
-
 both = pytest.mark.parametrize("draw", [half_labelled, all_alike])
 
 
