@@ -128,6 +128,7 @@ def test_blocks_change_no_distance(monkeypatch, block):
     rows = F.normalize(torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), dim=1)
     expected = nearest_by_distance(rows, rows, 7, exclude=torch.arange(50))
     monkeypatch.setattr(neighbours, "BLOCK", block)
+    monkeypatch.setattr(neighbours, "PAIRS", block)
     found = nearest_by_distance(rows, rows, 7, exclude=torch.arange(50))
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 

