@@ -18,6 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from newfound.neighbours import row_lengths
 from newfound.threads import single_threaded_pool
 
 BLOCK = 2**23  # numbers held at a time while distances are computed: 64 MB of doubles
@@ -307,19 +308,9 @@ def _distances_from(members: Tensor, row: int, others: NDArray[np.int64] | None 
     exactly 0 apart."""
     there = members if others is None else members[torch.from_numpy(others).to(members.device)]
     here = members[row].double()
-    parts = [_norms(there[block].double() - here) for block in _blocks(len(there), members.shape[1])]
+    parts = [row_lengths(there[block].double() - here) for block in _blocks(len(there), members.shape[1])]
     distances: NDArray[np.float64] = torch.cat(parts).cpu().numpy()
     return distances
-
-
-def _norms(vectors: Tensor) -> Tensor:
-    """Sums by folding halves onto each other: a library's sum may depend on the device and on the block's shape."""
-    squares = vectors.square()  # n×d
-    while squares.shape[1] > 1:
-        half = squares.shape[1] // 2
-        odd_one_out = squares[:, 2 * half :]
-        squares = torch.cat([squares[:, :half] + squares[:, half : 2 * half], odd_one_out], dim=1)
-    return squares[:, 0].sqrt()
 
 
 def _blocks(rows: int, width: int) -> Iterator[slice]:

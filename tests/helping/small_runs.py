@@ -31,6 +31,7 @@ def write_run(
     anchors: list[bool] | None = None,
     unseen: tuple[str, ...] = (),
     side: int = 24,
+    method: str = "sdas",
 ) -> Results:
     """Images of one colour per class below ``root/images``, and the run in ``root/run``."""
     images, n = root / "images", len(files)
@@ -43,7 +44,7 @@ def write_run(
     run = RunFolder(root / "run")
     run.path.mkdir()
     facts = DataFacts(max(n, len(names)), n_known, 2 * n_known, n_known, len(names))
-    settings = decide(Settings(len(names), device="cpu"), facts)
+    settings = decide(Settings(len(names), method, device="cpu"), facts)
     data = {"fingerprint": "abc", "folder": str(images), "images": n}
     (run.path / "config.toml").write_text(
         config_text(settings, {"data": data, "versions": {"newfound": "0.1.0"}}), "utf-8"

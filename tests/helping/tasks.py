@@ -7,6 +7,7 @@ from helping.groups import CLASSES, DIM, LABELS, QUIET, SOURCE
 from newfound.backbones.adapter import AdapterTail
 from newfound.methods import decide, is_oracle, load, method_of, with_own
 from newfound.runs.journal import MemoryJournal, RunJournal
+from newfound.screen import Screen
 from newfound.settings import DataFacts, Settings, Training
 from newfound.training.learner import Batch
 from newfound.training.task import Pretrained, Progress, Task
@@ -35,6 +36,20 @@ class NoBar:
 
     def update(self, done, note="", total=None):
         """Nothing."""
+
+
+class Listening(Screen):
+    """Keeps what a person would be told."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.said, self.warnings = [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def warn(self, text):
+        self.warnings.append(text)
 
 
 def new_task(settings, pretrained=None, labels=LABELS, *, journal=None, screen=QUIET, referee=None):

@@ -10,7 +10,7 @@ import torch
 
 from helping.contract import new_journal, without_seconds
 from helping.groups import CLASSES, DIM, KNOWN, LABELS, REFEREE, TRUE, UNLABELLED, N
-from helping.tasks import Interrupted, decided_for, facts_of, fitted, new_task, stopping_after
+from helping.tasks import Interrupted, Listening, decided_for, facts_of, fitted, new_task, stopping_after
 from newfound.anchors import calibrate, select_anchors
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import sdas
@@ -19,7 +19,6 @@ from newfound.runs.first_training import check_serves
 from newfound.runs.folder import RunFolder
 from newfound.runs.journal import MemoryJournal, RunJournal
 from newfound.runs.scoring import Truth
-from newfound.screen import Screen
 from newfound.training.learner import Prediction
 from newfound.training.loop import train
 from newfound.training.samplers import half_labelled
@@ -298,15 +297,6 @@ def sure_of(classes):
     probabilities = np.full((N, CLASSES), 0.01)
     probabilities[np.arange(N), classes] = 0.95
     return Prediction(torch.randn(N, DIM, generator=torch.Generator().manual_seed(0)), torch.from_numpy(probabilities))
-
-
-class Listening(Screen):
-    def __init__(self):
-        super().__init__(quiet=True)
-        self.warnings = []
-
-    def warn(self, text):
-        self.warnings.append(text)
 
 
 def anchored(settings, initial, screen=None):

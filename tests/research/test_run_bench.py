@@ -61,6 +61,13 @@ def test_seeds_are_run_reported_and_not_run_again(folder, tmp_path):
     assert (tmp_path / "out" / "seed-0" / "log.jsonl").read_bytes() == log
 
 
+def test_a_reading_is_called_one_in_the_report(folder, tmp_path):
+    settings = Settings(method="rss", **FAST)
+    report = bench("folder", folder[0], settings, lists=folder[1], seeds=[0], out=tmp_path / "out")
+    assert report["reading"].startswith("rss is a reading of its paper")
+    assert f"**{report['reading']}**" in (tmp_path / "out" / "report.md").read_text()
+
+
 def test_other_settings_do_not_mix_with_earlier_runs(folder, tmp_path):
     bench("folder", folder[0], Settings(**FAST), lists=folder[1], seeds=[0], out=tmp_path / "out")
     with pytest.raises(UserError, match="epochs was 2, is 3"):

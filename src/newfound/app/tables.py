@@ -99,6 +99,8 @@ def show_report(report: dict[str, Any], screen: Screen) -> None:
         numbers = [report["numbers"].get(prefix + group) for group in ("all", "old", "new")]
         grid.add_row(name, *map(number_text, numbers))
     screen.table(grid)
+    if "reading" in report:
+        screen.say(report["reading"])
 
 
 def show_score(metrics: dict[str, Any], screen: Screen) -> None:

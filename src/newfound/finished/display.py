@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from newfound.errors import UserError
 from newfound.finished.classes import FoundClass, found_classes
+from newfound.methods import reading_note
 from newfound.report.thumbnails import MEDIA_TYPE, thumbnail
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.results import Results
@@ -57,6 +58,8 @@ def _head(results: Results, metrics: dict[str, Any] | None) -> str:
         parts.append(f"accuracy {' / '.join(found)}")
     if results.oracle:
         parts.append("oracle: the truth was used in training, so this is not a result")
+    if note := reading_note(results.settings):
+        parts.append(note)
     return ", ".join(parts)
 
 

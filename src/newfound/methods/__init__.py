@@ -44,6 +44,7 @@ class Method(Protocol):
     DEFAULTS: Mapping[str, object]  # shared settings where its paper differs from SimGCD's
     PRESETS: Mapping[str, Mapping[str, object]]  # by kind of data or data set: own and shared settings
     NEEDS: Needs
+    # READING = True where no code is public: everything that shows its results says so, see `reading_note`
 
     @staticmethod
     def decided(s: Any, facts: DataFacts, t: Training) -> Any:
@@ -92,6 +93,20 @@ def decide(settings: Settings, facts: DataFacts) -> Settings:
 def is_oracle(settings: Settings) -> bool:
     """Does the run use the truth, for analysis?"""
     return bool(getattr(settings.method, "oracle_clean_anchors", False))
+
+
+def reading_note(settings: Settings) -> str:
+    """What to say beside results of a method that was written from its paper alone; empty for every other one.
+
+    >>> reading_note(Settings(method="mugcd"))
+    'mugcd is a reading of its paper, for which no code is public: its results are no reproduction'
+    >>> reading_note(Settings(method="simgcd"))
+    ''
+    """
+    if not getattr(method_of(settings), "READING", False):
+        return ""
+    reading = f"{method_name(settings)} is a reading of its paper, for which no code is public"
+    return f"{reading}: its results are no reproduction"
 
 
 def with_own(settings: Settings, values: Mapping[str, object]) -> Settings:

@@ -77,11 +77,17 @@ class Settings(simgcd.Settings):
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     preset = PRESETS[facts.preset]
     alpha = float(str(preset["alpha"])) * min(1, t.epochs / FULL_EPOCHS)
-    each = facts.labelled_per_class or facts.images / (2 * max(facts.classes, 1))
-    published = {**simgcd.rules(facts, t), **preset, "alpha": max(1, round(alpha)), "anchors_per_class": max(1.0, each)}
+    published = {
+        **simgcd.rules(facts, t), **preset, "alpha": max(1, round(alpha)), "anchors_per_class": usual_per_class(facts),
+    }  # fmt: skip
     s = simgcd.checked(filled(s, published))
     _check(s, t)
     return s
+
+
+def usual_per_class(facts: DataFacts) -> float:
+    """As many as a known class has labelled images on average; with nothing labelled, half of an average class."""
+    return max(1.0, facts.labelled_per_class or facts.images / (2 * max(facts.classes, 1)))
 
 
 def _check(s: Settings, t: Training) -> None:
@@ -98,15 +104,17 @@ def _check(s: Settings, t: Training) -> None:
 
 
 def trainings(s: Settings, facts: DataFacts) -> int:
-    nothing_new = facts.classes == facts.labelled_classes or facts.labelled == facts.images
-    return 1 if s.strategy == "without-pretrain" or nothing_new else 2
+    return 1 if s.strategy == "without-pretrain" else at_most_two(facts)
+
+
+def at_most_two(facts: DataFacts) -> int:
+    """Trainings: a second one with pseudo-labels for new classes, if there is anything to put into one."""
+    return 1 if facts.classes == facts.labelled_classes or facts.labelled == facts.images else 2
 
 
 def fit(task: Task, s: Settings) -> Trained:
     """Both trainings, or what the settings leave of them; the last one."""
-    if task.classes == task.n_known or (task.labels >= 0).all():
-        why = "no new class to find" if task.classes == task.n_known else "no unlabelled image"
-        task.screen.say(f"there is {why}: one training, without anchors")
+    if nothing_new(task):
         return train(task, SimGCD(task, s))
     if s.strategy == "without-pretrain":
         return train(task, Anchored(task, s, None))
@@ -115,6 +123,15 @@ def fit(task: Task, s: Settings) -> Trained:
         task.screen.say(f"the first anchors stay for all {task.training.epochs} epochs: alpha is {s.alpha}")
     first = train(task, SimGCD(task, s))
     return train(task, Anchored(task, s, first.prediction), stage=2)
+
+
+def nothing_new(task: Task) -> bool:
+    """Is there nothing to put into a new class? Then a person is told of it."""
+    if task.classes > task.n_known and (task.labels < 0).any():
+        return False
+    why = "no new class to find" if task.classes == task.n_known else "no unlabelled image"
+    task.screen.say(f"there is {why}: one training, without anchors")
+    return True
 
 
 class Anchored(Learner):

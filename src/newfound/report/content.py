@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from newfound.errors import UserError
-from newfound.methods import own_settings
+from newfound.methods import own_settings, reading_note
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.large_classes import LargeClass
 from newfound.report.similar_images import Floats
@@ -97,6 +97,7 @@ def summary(
         _of_merges(findings.merges),
         _of_duplicates(findings.duplicates),
         _of_truth(metrics),
+        _of_method(results),
         _of_the_rest(results),
     ]
     return [part for part in parts if part]
@@ -170,6 +171,11 @@ def _of_truth(metrics: dict[str, Any] | None) -> str:
     if not metrics or metrics.get("all") is None:
         return ""
     return f"Measured against the true classes, {_percent(metrics['all'], 1)} of the unlabelled images are right."
+
+
+def _of_method(results: Results) -> str:
+    note = reading_note(results.settings)
+    return f"The method {note}." if note else ""
 
 
 def _of_the_rest(results: Results) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from newfound.atomic import write_atomically
 from newfound.discovery import discover_table
 from newfound.distributed import done_by_first
-from newfound.methods import own_settings
+from newfound.methods import own_settings, reading_note
 from newfound.research.datasets import Benchmark, load_benchmark
 from newfound.research.datasets.image_table import BenchmarkTable, table_of, truth_of
 from newfound.research.markdown import table as markdown_table
@@ -60,6 +60,8 @@ def bench(
         assert found.metrics is not None
         runs[seed] = found.metrics
     report = {"dataset": benchmark.name, "settings": _described(settings), "seeds": list(seeds), **summary(runs)}
+    if note := reading_note(settings):
+        report["reading"] = note
     _write_report(report, out)
     return report
 
@@ -139,7 +141,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     parts = [
         f"# {report['dataset']}\n",
         f"Unlabelled training images, last epoch, {over_seeds(report['seeds'])}.\n",
-        *([f"**{report['oracle']}**\n"] if "oracle" in report else []),
+        *(f"**{report[mark]}**\n" for mark in ("oracle", "reading") if mark in report),
         markdown_table(["", "All", "Old", "New"], accuracies),
         f"NMI {number_text(numbers.get('nmi'))}, ARI {number_text(numbers.get('ari'))}\n",
         markdown_table(["true class is", "put into known classes", "put into new classes"], put_into),

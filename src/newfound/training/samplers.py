@@ -26,5 +26,21 @@ def half_labelled(labels: Labels, batch_size: int, seed: int, moment: int) -> li
     if 0 < n_labelled < n:  # otherwise all are alike
         weights[~labelled] = n_labelled / (n - n_labelled)
     drawn = np.random.default_rng([seed, SAMPLER, moment]).choice(n, size=n, p=weights / weights.sum())
-    size = min(batch_size, n)
+    return _batches(drawn, batch_size)
+
+
+def all_alike(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
+    """The same with equal chances for every image, labelled or not.
+
+    >>> batches = all_alike(np.array([0, 1] + [-1] * 98), 20, seed=0, moment=0)
+    >>> len(batches), len(batches[0])
+    (5, 20)
+    """
+    n = len(labels)
+    return _batches(np.random.default_rng([seed, SAMPLER, moment]).integers(n, size=n), batch_size)
+
+
+def _batches(drawn: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
+    """The last incomplete one is dropped; a smaller set is one batch."""
+    n, size = len(drawn), min(batch_size, len(drawn))
     return [drawn[i : i + size] for i in range(0, n - size + 1, size)]

@@ -12,6 +12,7 @@ from newfound.app.command_with_settings import WithSettings
 from newfound.app.known_classes import asked_about
 from newfound.app.options import FILE, FOLDER, NAMES, NUMBER, paragraphs
 from newfound.app.tables import show_classes, show_score
+from newfound.methods import reading_note
 from newfound.runs.places import is_begun, run_place, typed
 from newfound.screen import Screen
 from newfound.settings import method_name
@@ -114,5 +115,7 @@ def show_discovery(found: Discovery, screen: Screen) -> None:
     show_classes(found, screen)
     if found.metrics is not None:
         show_score(found.metrics, screen)
+    if note := reading_note(found.results.settings):
+        screen.say(note)
     screen.say(f"written to {found.run}: {', '.join(file for file in FILES if (found.run / file).exists())}")
     screen.say(f"To look through it and to name what was found: {typed('review', found.run)}")
