@@ -23,6 +23,7 @@ from newfound.methods import Needs
 from newfound.methods.gcd import check_new_classes, followed_centres
 from newfound.random_streams import MEMORY_VIEWS
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import NearestCentre, WideHead
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -49,6 +50,7 @@ CLASS_TEMPERATURE = 0.1  # how sharply distances from the centres become probabi
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of CMS."""

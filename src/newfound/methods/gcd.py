@@ -20,6 +20,7 @@ from newfound.losses import contrastive_losses
 from newfound.methods import Needs
 from newfound.semi_kmeans import semi_kmeans
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import NearestCentre
 from newfound.training.learner import Batch, Learner, Memory, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -43,6 +44,7 @@ STARTS = 10
 ITERATIONS_BETWEEN_EPOCHS = 20
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of GCD."""

@@ -20,6 +20,7 @@ from newfound.losses import simgcd_losses
 from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
 from newfound.training.task import Task
@@ -49,6 +50,7 @@ MARGIN = 0.4  # weight of the classes' running mean prediction in LER
 SHARP = 0.05  # temperature of LER's own predictions
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of LegoGCD: SimGCD's, and those of its two terms."""

@@ -20,6 +20,7 @@ from newfound.losses import mean_entropy
 from newfound.methods import Needs, gcd, simgcd
 from newfound.methods.gcd import GCD
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -39,6 +40,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = simgcd.PRESETS  # the weight of th
 NEEDS = Needs(strong_view=True, first_training="gcd")
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of μGCD: those of GCD's features and of the classifier, and the teacher's."""

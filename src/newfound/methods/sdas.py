@@ -24,6 +24,7 @@ from newfound.errors import SettingError, require
 from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.settings import FULL_EPOCHS, DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
 from newfound.training.task import Task
@@ -48,6 +49,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
 NEEDS = Needs(first_training="simgcd")
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of the paper's method: SimGCD's, and those of the anchors."""

@@ -13,6 +13,7 @@ from newfound.errors import require
 from newfound.losses import simgcd_losses
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -41,6 +42,7 @@ NEEDS = Needs()
 FULL_WARMUP_EPOCHS = 30  # as published
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of SimGCD; the defaults are its published values unless a line says otherwise."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from newfound.errors import MUST, SettingError, require
 from newfound.settings.presets import Preset
-from newfound.settings.value_types import as_meant
+from newfound.settings.value_types import as_meant, checks_names
 from newfound.text import did_you_mean, sentence
 
 METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd")
@@ -45,6 +45,7 @@ class MethodSettings(Protocol):
 S = TypeVar("S", bound=MethodSettings)
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """How to train. What is None is decided when a run begins: by the user's choice, the method, the data."""
