@@ -56,14 +56,14 @@ class Settings(simgcd.Settings):
     """Of LegoGCD: SimGCD's, and those of its two terms."""
 
     ler_threshold: float | None = None
-    """How certain a view of an unlabelled image has to be of a known class for its entropy to be lowered (LER; the
-    paper's delta). Default: by --preset."""
+    """Confidence in a known class above which the entropy of an unlabelled view is lowered (LER; the paper's delta).
+    Default: by --preset."""
     ler_weight: float | None = None
     """Weight of LER (the paper's beta). Default: by --preset."""
     dkl_weight: float = 1.0
     """Weight of the divergence between an image's two views (DKL), among the unsupervised parts."""
     plain_dkl: bool = False
-    """The divergence of the paper's text, instead of the released one with its second softmax."""
+    """Use the divergence of the paper's text instead of the released one with its second softmax."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:

@@ -46,9 +46,9 @@ class Settings(simgcd.Settings):
     """Of μGCD: those of GCD's features and of the classifier, and the teacher's."""
 
     momentum_start: float = 0.7
-    """How much of itself the teacher keeps in the first step; it follows the student with the rest."""
+    """Momentum of the teacher in the first step: how much of itself it keeps when it follows the student."""
     momentum_end: float = 0.999
-    """The same after the last step, reached along a cosine."""
+    """Momentum of the teacher after the last step, reached along a cosine."""
     predict_with: Literal["teacher", "student"] = "teacher"
     """Which of the two networks labels images."""
     stage1: Path | None = None
