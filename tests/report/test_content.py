@@ -145,7 +145,8 @@ def test_classes_nobody_could_recognise_are_named_as_such(tmp_path):
 
 def test_reasons_have_numbers_but_no_names():
     assert reason(Merge((3, 5), 0.412, 0.6)).replace("\u00a0", " ") == (
-        "Neighbours mix 41 % as much as within a single class; 60 % of the images have the other class as second choice."
+        "Neighbours mix 41 % as much as within a single class; "
+        "60 % of the images have the other class as second choice."
     )
 
 
