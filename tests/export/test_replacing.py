@@ -30,7 +30,7 @@ def contents(*names):
 def test_exports_are_replaced(run, newfound):
     newfound("export", "run", *EXPORTS, "--overwrite").check_done()  # nothing is there yet
     before = contents("sorted", "run.parquet", "tasks.json", "tasks-config.xml")
-    newfound("export", "run", *EXPORTS).check_refused("already exists. Choose another place, or pass --overwrite")
+    newfound("export", "run", *EXPORTS).check_refused("or pass --overwrite to replace what newfound wrote there before")
     newfound("export", "run", *EXPORTS, "--overwrite").check_done()
     assert contents("sorted", "run.parquet", "tasks.json", "tasks-config.xml") == before
     expected = ["images", "run", "run.parquet", "sorted", "tasks-config.xml", "tasks.json"]
