@@ -193,5 +193,5 @@ def test_a_study_of_two_processes(tmp_path):
     words += ["--lists", str(lists), "--seeds", "0", "--backbone", "efficientnet_lite0", "--out", str(tmp_path / "s")]
     words += words_of({"epochs": 1, "image_size": 32, "bank_views": 2, "batch_size": 8, "bank_dir": tmp_path / "b"})
     text = ended_well(Preloaded(2, *words))
-    assert text.count("3 runs to do") == text.count("the first training is that of") == 1
+    assert text.count("3 runs to do") == text.count("the first training is taken from") == 1
     assert (tmp_path / "s" / "tsne.png").exists()

@@ -66,6 +66,8 @@ def test_a_notebook_has_a_bar(monkeypatch):
         assert "&lt;script&gt;" in notebook.seen[-1]
         progress.update(20, total=20)
     assert '<progress max="20" value="20">' in notebook.seen[-1]
+    assert "0:00 elapsed" in notebook.seen[-1]  # as in a terminal, and nothing is left
+    assert "left" not in notebook.seen[-1]
 
 
 def test_a_notebook_that_shall_stay_silent(monkeypatch):

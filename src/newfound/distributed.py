@@ -55,7 +55,7 @@ def joined(device: str) -> Iterator[None]:
         yield
         return
     if device not in ("auto", "cpu", "cuda"):
-        raise UserError(f"several processes take --device cpu, or --device cuda and a GPU each; found {device}")
+        raise UserError(f"several processes need --device cpu, or --device cuda and one GPU each; found {device}")
     backend = "gloo"
     if device != "cpu" and torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"

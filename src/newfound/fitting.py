@@ -70,7 +70,7 @@ def decided(settings: Settings, facts: DataFacts, screen: Screen) -> Settings:
     settings = decide(settings, facts)
     if epochs is None and settings.epochs == QUICK_EPOCHS and settings.device == "cpu":
         each = " in each training" if method.trainings(settings.method, facts) > 1 else ""
-        screen.say(f"no GPU: the quick recipe of {QUICK_EPOCHS} epochs{each}; the published length is 200")
+        screen.say(f"no GPU found: using the quick recipe of {QUICK_EPOCHS} epochs{each}; the published length is 200")
     batch = min(Training.of(settings).batch_size, facts.images)
     if processes() > batch:
         raise UserError(f"{processes()} processes are too many to share batches of {batch} {facts.noun}: start fewer")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from types import TracebackType
 
 from markupsafe import Markup
 
+from newfound.screen import times
+
 SECONDS_BETWEEN_UPDATES = 0.2  # each is a message to the browser
-LINE = Markup(
-    '<div><progress max="{total}" value="{done}"></progress> {what} {done:,}/{total:,}, {elapsed} elapsed, '
-    "{left} left {note}</div>"
-)
+LINE = Markup('<div><progress max="{total}" value="{done}"></progress> {what} {done:,}/{total:,}, {times} {note}</div>')
 
 
 class NotebookTracker:
@@ -42,11 +40,10 @@ class NotebookTracker:
 
     def _line(self) -> str:
         elapsed, since = time.monotonic() - self._start, self._done - self._first
-        left = timedelta(seconds=round(elapsed / since * max(self._total - self._done, 0))) if since else "?"
+        left = elapsed / since * (self._total - self._done) if since and self._done < self._total else None
         return LINE.format(
-            total=self._total, done=self._done, what=self._what, note=self._note,
-            elapsed=timedelta(seconds=round(elapsed)), left=left,
-        )  # fmt: skip
+            total=self._total, done=self._done, what=self._what, note=self._note, times=times(elapsed, left)
+        )
 
 
 class _Html:

@@ -170,7 +170,7 @@ def test_the_overview_names_every_command(newfound):
         *USUAL,
         *(n for n in COMMANDS if n not in USUAL),
     ]
-    newfound("--classes", 4).check_refused("--classes comes after a command: newfound COMMAND --classes")
+    newfound("--classes", 4).check_refused("--classes must follow a command: newfound COMMAND --classes")
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -264,9 +264,9 @@ def test_seeds_of_several_runs(runs, name, words, seeds):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seeds", 0, "--repeat", 2], "--repeat says how many seeds, --seeds says which: give one of them"),
+        (["--seeds", 0, "--repeat", 2], "--repeat N means N seeds, --seeds names them: give only one of the two"),
         (["--repeat", 0], "--repeat must be at least 1; found 0"),
-        (["--seed", 1], "--seed is for one run; here --repeat says how many seeds, or --seeds says which"),
+        (["--seed", 1], "--seed is for a single run; here use --repeat N for N seeds, or --seeds for exact ones"),
     ],
 )
 def test_seeds_that_are_refused(runs, name, words, message):

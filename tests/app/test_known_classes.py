@@ -92,6 +92,19 @@ def test_discover_asks_for_a_new_run_and_hands_the_answer_on(folder, monkeypatch
     assert (handed["unlabelled"], handed["known"]) == ((("misc",), ("Other",)) if asked else ((), ()))
 
 
+@pytest.mark.parametrize(("more", "asked"), [([], False), (["--overwrite"], True)])
+def test_nothing_is_asked_where_a_run_is_in_the_way(folder, tmp_path, monkeypatch, more, asked):
+    """It is refused anyway, unless it is to be replaced."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").touch()
+    questions = []
+    monkeypatch.setattr("newfound.app.commands.discover.asked_about", lambda *_: questions.append(1) or FolderMeaning())
+    monkeypatch.setattr("newfound.discovery.discover", lambda *_, **options: None)
+    monkeypatch.setattr("newfound.app.commands.discover.show_discovery", lambda *_: None)
+    parsed(["discover", str(folder), "--out", str(tmp_path / "run"), *more]).run(Screen(quiet=True))
+    assert bool(questions) is asked
+
+
 def test_several_names_are_several_words():
     command = parsed(["discover", "photos", "--unlabelled", "misc", "to do", "--known", "other"])
     assert command.words() == ["newfound", "discover", "photos", "--unlabelled", "misc", "to do", "--known", "other"]

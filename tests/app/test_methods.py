@@ -35,7 +35,7 @@ def test_a_row_says_what_it_is_where_it_is_from_and_what_it_needs():
         "Needs new views of the pixels in every step (--views fresh), prompts in the backbone (a ViT). "
         "Does something. Somebody: A Paper, 2024."
     )
-    assert lines[-1] == "The options of one of them: newfound discover --method NAME --help"
+    assert lines[-1] == "To see the options of a method: newfound discover --method NAME --help"
 
 
 def test_no_line_overflows():

@@ -80,6 +80,17 @@ def test_a_name_that_begins_like_a_formula_is_text(tmp_path):
         assert b"<f>" not in archive.read("xl/worksheets/sheet1.xml")
 
 
+def test_the_header_stays_in_view_and_columns_fit(tmp_path):
+    with open(tmp_path / "a.xlsx", "wb") as file:
+        write_workbook(file, [["file", "label"], ["a/long/path/of/an/image.png", None], ["x" * 500, "cat"]])
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as archive:
+        sheet = ElementTree.fromstring(archive.read("xl/worksheets/sheet1.xml"))
+    assert [part.tag.removeprefix(SPACE) for part in sheet] == ["sheetViews", "cols", "sheetData", "autoFilter"]
+    assert sheet.find(f".//{SPACE}pane").get("state") == "frozen"
+    assert [column.get("width") for column in sheet.iter(f"{SPACE}col")] == ["64", "9"]
+    assert sheet.find(f"{SPACE}autoFilter").get("ref") == "A1:B3"
+
+
 def test_the_same_rows_give_the_same_bytes(run, tmp_path):
     first, second = (export_xlsx(run, tmp_path / name).file.read_bytes() for name in ("a.xlsx", "b.xlsx"))
     assert first == second

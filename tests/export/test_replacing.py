@@ -30,7 +30,7 @@ def contents(*names):
 def test_exports_are_replaced(run, newfound):
     newfound("export", "run", *EXPORTS, "--overwrite").check_done()  # nothing is there yet
     before = contents("sorted", "run.parquet", "tasks.json", "tasks-config.xml")
-    newfound("export", "run", *EXPORTS).check_refused("already exists")
+    newfound("export", "run", *EXPORTS).check_refused("or pass --overwrite to replace what newfound wrote there before")
     newfound("export", "run", *EXPORTS, "--overwrite").check_done()
     assert contents("sorted", "run.parquet", "tasks.json", "tasks-config.xml") == before
     expected = ["images", "run", "run.parquet", "sorted", "tasks-config.xml", "tasks.json"]
@@ -123,7 +123,7 @@ def test_a_table_of_predictions_is_replaced(tmp_path, newfound, monkeypatch):
 
 def test_a_report_is_replaced_unless_that_is_not_wanted(run, newfound):
     (run / "report.html").write_text("old")
-    newfound("report", "run", "--no-overwrite").check_refused("run/report.html is there already")
+    newfound("report", "run", "--no-overwrite").check_refused("run/report.html already exists")
     assert (run / "report.html").read_text() == "old"
     newfound("report", "run", "--overwrite").check_done()
     assert (run / "report.html").read_text() != "old"

@@ -3,14 +3,15 @@
 import hashlib
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helping.folders import labels_by_file, only_warning, put, put_image, reasons
-from newfound.errors import UserError
+from newfound.errors import UserError, for_the_command_line
 from newfound.images import read_folder
-from newfound.images.class_folders import FolderMeaning
+from newfound.images.class_folders import FolderMeaning, said_of_folders
 
 
 def test_class_folders_and_unlabelled_images(root):
@@ -51,8 +52,28 @@ def test_a_folder_that_may_not_be_sorted_is_no_class_unless_somebody_says_so(roo
 def test_no_image_is_read_before_it_is_refused(root, monkeypatch):
     put_image(root / "misc/4.png")
     monkeypatch.setattr("newfound.images.open_with_digest", None)
-    with pytest.raises(UserError, match="--unlabelled misc for images to sort, --known misc for a class"):
+    with pytest.raises(UserError, match="unlabelled='misc' for images to sort, or known='misc' for a class"):
         read_folder(root)
+
+
+def test_a_refused_folder_speaks_to_its_reader_only(root):
+    put_image(root / "misc/4.png")
+    put_image(root / "To sort/5.png")
+    with pytest.raises(UserError) as in_python:
+        read_folder(root)
+    assert "Pass unlabelled=['To sort', 'misc'] for" in str(in_python.value)
+    assert "--" not in str(in_python.value)
+    with for_the_command_line(), pytest.raises(UserError) as typed:
+        read_folder(root)
+    assert "Pass --unlabelled 'To sort' misc for" in str(typed.value)
+    assert "=" not in str(typed.value)
+
+
+def test_folders_named_in_python_are_refused_in_its_words(root):
+    with pytest.raises(UserError, match=r"^unlabelled='birds': .* has no such folder; its folders: 'cat'; 'dog'"):
+        said_of_folders(root, "birds", ())
+    with pytest.raises(UserError, match=r"^known='cat' is for class folders, and labels='l.csv' already says"):
+        said_of_folders(root, (), "cat", Path("l.csv"))
 
 
 def test_names_of_classes_are_left_alone(root):

@@ -88,7 +88,7 @@ def test_a_damaged_stability_is_named(tmp_path, change):
     write_stability(results, compare([results.assignment] * 2, [0, 1]))
     path = results.run.path / "stability.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(UserError, match=r"stability\.json is not as a run writes it .* Delete it"):
+    with pytest.raises(UserError, match=r"stability\.json is malformed .* Delete it"):
         look_through(read_results(results.run.path), QUIET)
 
 
@@ -135,7 +135,7 @@ def test_the_summary_is_grammatical(tmp_path, classes, names, n_known, given, st
 def test_the_summary_of_labels(small):
     text = " ".join(summary(small, NOTHING)).replace("\u00a0", " ")
     assert "The model agrees with 39 of 40 given labels (98 %); none of the others looks clearly wrong." in text
-    assert "1 file skipped: the reasons are in skipped.csv" in text
+    assert "1 file skipped: skipped.csv lists the reasons" in text
 
 
 def test_classes_nobody_could_recognise_are_named_as_such(tmp_path):
@@ -145,7 +145,8 @@ def test_classes_nobody_could_recognise_are_named_as_such(tmp_path):
 
 def test_reasons_have_numbers_but_no_names():
     assert reason(Merge((3, 5), 0.412, 0.6)).replace("\u00a0", " ") == (
-        "Neighbours mix 41 % as much as within one class; 60 % of the images have the other as second choice."
+        "Neighbours mix 41 % as much as within a single class; "
+        "60 % of the images have the other class as second choice."
     )
 
 

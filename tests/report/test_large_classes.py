@@ -82,8 +82,6 @@ def test_the_page_lists_it(tmp_path):
     content, thumbnails = look_through(results, QUIET)
     (item,) = content["findings"]["large"]
     assert item["class"] == 3
-    assert item["reason"] == (
-        "1 labelled image, 20 images in all; going by the other known classes, one expects about 2."
-    )
+    assert item["reason"] == ("1 labelled image, 20 images in total; the other known classes suggest about 2.")
     assert set(item["images"]) <= thumbnails.pictures.keys()
     assert "1 known class is much larger than its labels suggest and may have taken in a new one." in content["summary"]

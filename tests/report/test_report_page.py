@@ -97,7 +97,7 @@ def test_classes_that_hang_on_the_seed(browser, tmp_path, page):
         assert two.locator("#class-3 .badge.unstable").inner_text() == "Unstable"
         assert two.locator("#class-2 .badge.unstable").count() == 0
         panel = two.locator("#seeds").inner_text()
-        assert "The run was made with 2 seeds" in panel
+        assert "The run was repeated with 2 seeds" in panel
         assert "Found with\n1 of 2 seeds (49\u00a0% of pairs together)" in two.locator("#class-3").inner_text()
         assert "Found with\n2 of 2 seeds (100\u00a0% of pairs together)" in two.locator("#class-2").inner_text()
         assert "Found with 1 of 2 seeds; elsewhere 49\u00a0% of its pairs are together." in panel

@@ -177,7 +177,7 @@ def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"class_count\.json is damaged"):
         study("class-count", "folder", folder[0], Settings(**FAST), **options)
     stored_count.write_text(whole)
-    with pytest.raises(UserError, match="--classes has no place"):
+    with pytest.raises(UserError, match="--classes cannot be used"):
         study("class-count", "folder", folder[0], Settings(4, **FAST), **options)
     runs = [path for path in (tmp_path / "out" / "runs").iterdir() if path.is_dir()]
     used = sorted(RunFolder(path).settings().classes for path in runs)
@@ -250,5 +250,5 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, content):
     ],
 )
 def test_so_is_one_that_holds_something_else(tmp_path, name, content):
-    with pytest.raises(UserError, match=rf"{name} is not as .*Delete it and run the study again"):
+    with pytest.raises(UserError, match=rf"{name} is malformed.*Delete it and run the study again"):
         stored(tmp_path, name, content)

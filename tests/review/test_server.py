@@ -166,7 +166,7 @@ def test_a_decision_is_on_disk_before_the_answer(results):
         assert json.loads(server.ask("POST", "/api/undo", {"revision": 2})[2])["redo"] == "split"
         output = server.stop()
         assert server.process.poll() == 0
-    assert "1 decision in " in output
+    assert "1 decision saved in " in output
     assert f"newfound discover {results.root} --continue {results.run.path}" in output
     assert '"revision":3' in (results.run.path / "report.html").read_text()
     assert [path.name for path in results.run.path.rglob("*.tmp")] == []

@@ -117,5 +117,5 @@ def test_a_round_of_an_earlier_version_is_read(tmp_path):
 def test_a_damaged_history_is_named(tmp_path, change):
     results = make(tmp_path)
     (results.run.path / "round.json").write_text(json.dumps({"renamed": {}, "cleared": [], **change}))
-    with pytest.raises(UserError, match=r"round\.json is not as newfound writes it"):
+    with pytest.raises(UserError, match=r"round\.json is malformed"):
         results.final_labels()

@@ -69,6 +69,8 @@ def test_a_run_of_another_method_has_none(folder, tmp_path, method, message):
 def test_what_was_trained_otherwise_is_said_and_written_down(folder, tmp_path, capsys):
     discover(folder[0], fast(4, method="simgcd", rho=0.1, epochs=1, seed=5), out=tmp_path / "one")
     taken = discover(folder[0], fast(4, stage1=tmp_path / "one"), out=tmp_path / "two", screen=Screen())
-    assert f"the first training is that of {tmp_path / 'one'}, which had" in " ".join(capsys.readouterr().out.split())
+    assert f"the first training is taken from {tmp_path / 'one'}, which had" in " ".join(
+        capsys.readouterr().out.split()
+    )
     written = read_config(taken.run / "config.toml").sections["stage1"]
     assert written == {"run": str(tmp_path / "one"), "seed": 5, "epochs": 1, "rho": 0.1}

@@ -84,7 +84,7 @@ def test_a_line_that_is_not_ours_is_named(journal, line, tmp_path):
     save(journal, 1)
     with open(tmp_path / "log.jsonl", "a") as file:
         file.write(line + "\n")
-    with pytest.raises(UserError, match="line 2 is not as a run writes it"):
+    with pytest.raises(UserError, match="line 2 is malformed"):
         journal.log()
 
 

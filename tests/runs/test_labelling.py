@@ -228,7 +228,7 @@ def decided(run, **change):
     [
         (lambda run: (run / "model.json").unlink(), "no model.json"),
         (lambda run: (run / "model.json").write_text("{"), "is damaged"),
-        (lambda run: (run / "model.json").write_text("[]"), "not as a run writes it"),
+        (lambda run: (run / "model.json").write_text("[]"), "malformed"),
         (lambda run: (run / "model.json").write_text("{}"), "do not fit"),
         (lambda run: (run / "model.safetensors").write_bytes(b"x" * 50), "is damaged"),
         (lambda run: spoil_json(run, class_names=["a"]), "do not fit"),

@@ -163,7 +163,7 @@ def test_no_other_study_can_be_told_the_truth(newfound, tmp_path):
     """Its rows stand beside the paper's, which were not."""
     root, lists = write_class_folders(tmp_path)
     study = ("study", "components", "--dataset", "folder", "--root", root, "--lists", lists, "--oracle-clean-anchors")
-    newfound(*study, "--out", tmp_path / "out", *FAST).check_refused("--oracle-clean-anchors has no place in a study")
+    newfound(*study, "--out", tmp_path / "out", *FAST).check_refused("--oracle-clean-anchors cannot be used in a study")
     assert not (tmp_path / "out").exists()
 
 

@@ -43,7 +43,7 @@ SLIPS = [
     (["--truth", "gone.csv"], "--truth gone.csv: there is no such file"),
     (["--labels", "gone.csv"], "there is no such labels file"),
     (["--backbone", "resnet50"], "resnet50"),
-    (["--resume"], "--resume continues a run, --overwrite removes it: give one of them"),
+    (["--resume"], "--resume continues a run, --overwrite removes it: give only one of the two"),
     (["--continue", "run"], "--overwrite would remove run, which this run starts from"),
 ]
 

@@ -68,7 +68,7 @@ def test_seeds_are_added_to_a_run_that_has_ended(folder, tmp_path):
 @pytest.mark.parametrize(("repeat", "settings", "message"), [
     (0, {}, "repeat=0 must be 1 or more"),
     (2, {"seed": 2**32 - 1}, "goes beyond the largest seed, 4294967295"),
-    (2, {"stage1": Path("other")}, "repeat=2 does not go with stage1"),
+    (2, {"stage1": Path("other")}, "repeat=2 cannot be combined with stage1"),
 ])  # fmt: skip
 def test_seeds_that_make_no_sense(tmp_path, repeat, settings, message):
     with pytest.raises(UserError, match=message):

@@ -33,7 +33,7 @@ def test_everything_comes_back(tmp_path):
 def test_a_run_that_is_not_finished_and_a_folder_that_is_none(tmp_path):
     results = small_run(tmp_path)
     (results.run.path / "assignments.csv").unlink()
-    with pytest.raises(UserError, match="has not come to its end"):
+    with pytest.raises(UserError, match="the run is not finished"):
         read_results(results.run.path)
     with pytest.raises(UserError, match="not a newfound run"):
         read_results(tmp_path)
@@ -43,7 +43,7 @@ def test_a_run_that_is_not_finished_and_a_folder_that_is_none(tmp_path):
 def test_tables_that_somebody_changed(tmp_path, change):
     path = small_run(tmp_path).run.path / "assignments.csv"
     path.write_text(path.read_text().replace(*change))
-    with pytest.raises(UserError, match="not as a run writes them"):
+    with pytest.raises(UserError, match="malformed"):
         read_results(path.parent)
 
 
@@ -52,7 +52,7 @@ def test_other_damage_is_named(tmp_path):
     run = results.run.path
     table = (run / "assignments.csv").read_text()
     (run / "assignments.csv").write_text(table.splitlines()[0] + "\n")
-    with pytest.raises(UserError, match="not as a run writes them"):
+    with pytest.raises(UserError, match="malformed"):
         read_results(run)
     (run / "assignments.csv").write_text(table)
     (run / "embeddings.npy").write_bytes((run / "embeddings.npy").read_bytes()[:300])

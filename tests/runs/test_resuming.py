@@ -55,6 +55,18 @@ def test_nothing_else_is_needed_and_from_anywhere(folder, tmp_path, newfound, mo
     assert list(elsewhere.iterdir()) == []
 
 
+def test_skipped_files_are_counted_once(folder, tmp_path, newfound, monkeypatch):
+    """Not again for every seed, nor when the run is resumed and skips the same files."""
+    monkeypatch.chdir(tmp_path)
+    (folder[0] / "notes.txt").write_text("not an image")
+    words = ["discover", "images", *FAST, "--repeat", "2", "--no-report", "--out"]
+    assert newfound(*words, "whole").out.count("1 file skipped") == 1
+    stopped_in(monkeypatch, newfound, *words, "stopped", seed=1)
+    assert "skipped" not in newfound("resume", "stopped").out
+    (folder[0] / "more.txt").write_text("another one")
+    assert newfound("resume", "stopped").out.count("2 files skipped") == 1
+
+
 def test_a_round_is_resumed_as_one(folder, tmp_path, newfound, monkeypatch):
     monkeypatch.chdir(tmp_path)
     newfound("discover", "images", *FAST, "--no-report", "--out", "run").check_done()
@@ -97,7 +109,7 @@ def test_a_run_that_does_not_say_how_it_was_started(begun, newfound):
 def test_what_is_not_as_a_run_writes_it(begun, newfound, spoilt):
     config = begun / "config.toml"
     config.write_text(config.read_text().partition("[discover]")[0] + f"[discover]\nreport = true\n{spoilt}\n")
-    newfound("resume", "run").check_refused("config.toml is not as a run writes it: it has")
+    newfound("resume", "run").check_refused("config.toml is malformed: it has")
 
 
 def test_one_seed_of_a_run_is_not_resumed_alone(begun):

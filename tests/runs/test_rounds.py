@@ -116,7 +116,7 @@ def test_an_oracle_is_not_continued(first, tmp_path):
 def test_a_damaged_history_is_named(first, tmp_path):
     run = shutil.copytree(first[0].run, tmp_path / "run")
     (run / "round.json").write_text("[]")
-    with pytest.raises(UserError, match=r"round\.json is not as newfound writes it"):
+    with pytest.raises(UserError, match=r"round\.json is malformed"):
         discover(first[1], Settings(**FAST), after=run, out=tmp_path / "next", report=False)
 
 

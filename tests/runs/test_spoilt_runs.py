@@ -170,7 +170,7 @@ M, J, C, A, K, E, D, S = (
     "model.safetensors", "model.json", "config.toml", "assignments.csv", "classes.csv", "embeddings.npy",
     "decisions.json", "checkpoint/stage2.safetensors",
 )  # fmt: skip
-TABLES = "assignments.csv and classes.csv are not as a run writes them"
+TABLES = "assignments.csv and classes.csv are malformed"
 NOT_FINITE = "embeddings.npy has numbers that are not finite"
 SPOILT = [  # what is spoilt, how, and what each command says of it; None: it works all the same
     ("bytes changed in the header", M, hostile.flipped(0.02), {"predict": "model.safetensors"}),

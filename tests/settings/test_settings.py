@@ -1,5 +1,7 @@
 """What settings become when a run begins, and which of them are refused."""
 
+import pickle
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +183,23 @@ def test_a_name_that_is_nearly_a_setting():
         with_own(Settings(), {"epoch": 3})
     with pytest.raises(SettingError, match=r"^beta must be float or None; found beta='much'$"):
         with_own(Settings(), {"beta": "much"})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Settings(epoch=5), "epoch=5 is not a setting of newfound.Settings (did you mean epochs?)"),
+        (lambda: Settings(beta=0.5), "beta=0.5 is not a setting of newfound.Settings; a method's own settings belong"),
+        (lambda: sdas.Settings(beat=1), "beat=1 is not a setting of newfound.methods.sdas.Settings (did you mean beta"),
+        (lambda: kmeans.Settings(x=1), "x=1 is not a setting of newfound.methods.kmeans.Settings"),
+    ],
+)
+def test_a_name_that_is_no_setting_is_a_user_error(make, message):
+    with pytest.raises(UserError) as error:
+        make()
+    assert str(error.value).startswith(message)
+
+
+def test_checking_names_leaves_signature_and_pickling_alone():
+    assert list(signature(Settings).parameters)[:3] == ["classes", "method", "preset"]
+    assert pickle.loads(pickle.dumps(Settings(12, epochs=3))) == Settings(12, epochs=3)

@@ -39,7 +39,7 @@ def _run_or_stop() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _stop(f"{error}. What was written before is kept. {_after_stop(command)}".rstrip(), 2)
+        _stop(f"{error}. Files already written are kept. {_after_stop(command)}".rstrip(), 2)
     except KeyboardInterrupt as stop:
         _stop(f"{str(stop) or 'stopped'}. {_after_stop(command)}".rstrip(), 130)
 
@@ -58,9 +58,11 @@ def parsed(words: Sequence[str]) -> Command:
             return COMMANDS[words[0]].parsed(words[1:], prog=f"newfound {words[0]}")
     if words and not words[0].startswith("-"):
         there = f"{did_you_mean(words[0], COMMANDS)}; there are {', '.join(COMMANDS)}"
-        raise UserError(f"there is no command {words[0]}{there}. newfound COMMAND --help shows the options of one.")
+        raise UserError(f"there is no command {words[0]}{there}. newfound --help describes them.")
     if words and words[0] not in ("-h", "--help"):
-        raise UserError(f"{words[0]} comes after a command: newfound COMMAND {words[0]}. newfound --help lists them.")
+        raise UserError(
+            f"{words[0]} must follow a command: newfound COMMAND {words[0]}. newfound --help lists the commands."
+        )
     print(overview(COMMANDS), file=sys.stdout if words else sys.stderr)
     sys.exit(0 if words else 2)
 
@@ -109,7 +111,7 @@ def _run(command: Command) -> None:
     from newfound.distributed import is_first, joined
 
     if command.torchrun_device is None:
-        raise UserError("torchrun is for newfound discover, resume, bench and study")
+        raise UserError("torchrun works with newfound discover, resume, bench and study only")
     with joined(command.torchrun_device):
         command.run(Screen(quiet=not is_first()))
     sys.stdout.flush()

@@ -79,9 +79,9 @@ def seeds_of(repeat: int | None, seeds: tuple[int, ...] | None, seed: int = 0) -
     ((0, 1, 2), (0, 1), (7, 4))
     """
     if seed:
-        raise UserError("--seed is for one run; here --repeat says how many seeds, or --seeds says which")
+        raise UserError("--seed is for a single run; here use --repeat N for N seeds, or --seeds for exact ones")
     if repeat is not None and seeds is not None:
-        raise UserError("--repeat says how many seeds, --seeds says which: give one of them")
+        raise UserError("--repeat N means N seeds, --seeds names them: give only one of the two")
     if repeat is not None and repeat < 1:
         raise UserError(f"--repeat must be at least 1; found {repeat}")
     return tuple(range(USUAL_REPEAT if repeat is None else repeat)) if seeds is None else seeds

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from newfound.app.command import Command
 
+ABOUT = "newfound sorts a folder of images into the classes you have named and those nobody has named yet."
 OWN_PHOTOS = 'On photos of your own, in one folder per known class and a folder "unlabelled":'
 USUAL = ("discover", "resume", "review", "predict", "export")  # what people need first
 
@@ -18,12 +19,12 @@ def overview(commands: Mapping[str, type[Command]]) -> str:
     rest = [name for name in commands if name not in USUAL]
     parts = [
         "usage: newfound COMMAND ...",
-        textwrap.fill("newfound finds the categories nobody has named yet.", width),
-        textwrap.fill("To see it work on a small sample:", width) + "\n  newfound demo",
+        textwrap.fill(ABOUT, width),
+        textwrap.fill("To try it on a small sample:", width) + "\n  newfound demo",
         textwrap.fill(OWN_PHOTOS, width) + "\n  newfound discover photos",
         _listed("commands", {name: commands[name] for name in USUAL}, width),
         _listed("also", {name: commands[name] for name in rest}, width),
-        textwrap.fill("newfound COMMAND --help shows its options, newfound --version the version.", width),
+        textwrap.fill("newfound COMMAND --help shows its options; newfound --version prints the version.", width),
     ]
     return "\n\n".join(parts)
 

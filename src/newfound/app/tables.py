@@ -66,7 +66,7 @@ def warn_of_skipped(skipped: Sequence[Skipped], everything: str, screen: Screen)
     for item in skipped[:SHOWN]:
         screen.warn(f"skipped: {item.file}: {item.reason}")
     if len(skipped) > SHOWN:
-        screen.warn(f"{counted(len(skipped), 'file')} skipped in all: {everything}")
+        screen.warn(f"{counted(len(skipped), 'file')} skipped in total: {everything}")
 
 
 def show_count(count: ClassCount, screen: Screen) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from newfound.atomic import write_csv
 from newfound.errors import UserError, as_path, option
-from newfound.export.outputs import cannot_write
+from newfound.export.outputs import cannot_write, remedy
 from newfound.export.reviewed_run import (
     class_name,
     classes_with_images,
@@ -131,7 +131,7 @@ def _check_place(out: Path, root: Path, run: Path) -> None:
     except OSError as error:
         raise cannot_write(out, error) from error
     if taken:
-        raise UserError(f"{out} already exists and is not an empty folder. Choose another one.")
+        raise UserError(f"{out} already exists and is not an empty folder. {remedy()}")
     place = out.resolve()
     if place.is_relative_to(root.resolve()) and not place.is_relative_to(run.resolve()):
         raise UserError(f"{out} is inside the images' folder, where it would be read as more images. Choose another.")

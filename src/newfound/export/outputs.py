@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import IO, Any
 
 from newfound.atomic import write_atomically
-from newfound.errors import UserError
+from newfound.errors import UserError, at_command_line
 
 
 def check_free(*paths: Path) -> None:
     """Raise if a file could not be written to one of these places, before any work is done."""
     for path in paths:
         if os.path.lexists(path):
-            raise UserError(f"{path} already exists. Move it away, or choose another name.")
+            raise UserError(f"{path} already exists. {remedy()}")
         if not path.parent.is_dir():
             raise UserError(f"{path}: there is no folder {path.parent}. Create it, or choose another place.")
+
+
+def remedy() -> str:
+    """What to do about a place that is taken; only commands have --overwrite."""
+    if at_command_line():
+        return "Choose another place, or pass --overwrite to replace what newfound wrote there before."
+    return "Move it away, or choose another name."
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 from xml.sax.saxutils import escape
@@ -28,10 +28,15 @@ _PARTS = {
     "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
     f'<Relationship Id="rId1" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
     "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
-    '<sheets><sheet name="labels" sheetId="1" r:id="rId1"/></sheets></workbook>',
+    '<bookViews><workbookView/></bookViews><sheets><sheet name="labels" sheetId="1" r:id="rId1"/></sheets></workbook>',
     "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
     f'<Relationship Id="rId1" Type="{_LINKS}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
 }
+_HEADER_STAYS = (
+    '<sheetViews><sheetView workbookViewId="0">'
+    '<pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews>'
+)
+_WIDEST = 60  # of a column, in characters
 # What XML cannot hold is spelt _x001B_, and so is what only looks like such a spelling
 _SPELT = re.compile(r"[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
 
@@ -44,17 +49,18 @@ def check_rows(path: Path, count: int) -> None:
         )
 
 
-def write_workbook(file: IO[bytes], rows: Iterable[Sequence[Cell]]) -> None:
-    """One sheet of at most 26 columns; the same rows give the same bytes."""
+def write_workbook(file: IO[bytes], rows: Sequence[Sequence[Cell]]) -> None:
+    """One sheet of at most 26 columns, the first row its header; the same rows give the same bytes."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, text in _PARTS.items():
             archive.writestr(_entry(name), _START + text)
         with archive.open(_entry(SHEET), "w", force_zip64=True) as sheet:
-            sheet.write(f'{_START}<worksheet xmlns="{_MAIN}"><sheetData>'.encode())
+            sheet.write(f'{_START}<worksheet xmlns="{_MAIN}">{_HEADER_STAYS}{_columns(rows)}<sheetData>'.encode())
             for number, row in enumerate(rows, start=1):
                 cells = "".join(_cell(f"{chr(65 + i)}{number}", value) for i, value in enumerate(row))
                 sheet.write(f'<row r="{number}">{cells}</row>'.encode())
-            sheet.write(b"</sheetData></worksheet>")
+            everything = f"A1:{chr(64 + len(rows[0]))}{len(rows)}"
+            sheet.write(f'</sheetData><autoFilter ref="{everything}"/></worksheet>'.encode())
 
 
 def wrote_workbook(path: Path) -> bool:
@@ -63,6 +69,16 @@ def wrote_workbook(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return set(archive.namelist()) == {*_PARTS, SHEET}
+
+
+def _columns(rows: Sequence[Sequence[Cell]]) -> str:
+    """As wide as what is in them, with room for the button of the filter."""
+    longest = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+    widths = "".join(
+        f'<col min="{i}" max="{i}" width="{min(length, _WIDEST) + 4}" customWidth="1"/>'
+        for i, length in enumerate(longest, start=1)
+    )
+    return f"<cols>{widths}</cols>"
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

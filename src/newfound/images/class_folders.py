@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from newfound.errors import UserError
+from newfound.errors import UserError, at_command_line, option
 from newfound.images.labels import listed
 
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
@@ -54,13 +55,14 @@ def said_of_folders(
     """What a person says, a name or several of each kind; raises if it cannot be meant."""
     names = [(given,) if isinstance(given, str) else tuple(given) for given in (unlabelled, known)]
     if both := set(names[0]) & set(names[1]):
-        raise UserError(f"the folder {min(both)!r} cannot be both --unlabelled and --known: name it once")
-    for option, given in zip(("--unlabelled", "--known"), names, strict=True):
+        raise UserError(f"the folder {min(both)!r} is named as both unlabelled and known: choose one")
+    for keyword, given in zip(("unlabelled", "known"), names, strict=True):
         if given and labels is not None:
-            raise UserError(f"{option} {given[0]} is about class folders, and --labels {labels} says what is labelled")
+            both_ways = f"{option(keyword, given[0])} is for class folders, and {option('labels', labels)}"
+            raise UserError(f"{both_ways} already says what is labelled: use one of the two")
         if root.is_dir() and (missing := [name for name in given if not (root / name).is_dir()]):
             there = listed([repr(item.name) for item in sorted(root.iterdir()) if item.is_dir()]) or "none"
-            raise UserError(f"{option} {missing[0]}: {root} has no such folder; its folders: {there}")
+            raise UserError(f"{option(keyword, missing[0])}: {root} has no such folder; its folders: {there}")
     return FolderMeaning(*names)
 
 
@@ -78,14 +80,16 @@ def refuse_unclear(root: Path, unclear: Collection[str]) -> None:
     if not unclear:
         return
     names, one = sorted(unclear), len(unclear) == 1
-    typed = " ".join(_quoted(name) for name in names)
-    python = repr(names[0] if one else names)
+    to_sort, known = (_named(keyword, names) for keyword in ("unlabelled", "known"))
     raise UserError(
-        f"{root}: {'the folder' if one else 'the folders'} {listed([repr(name) for name in names])} may hold images to "
-        f"sort, or be {'a known class' if one else 'known classes'}. Say which: --unlabelled {typed} for images to sort"
-        f", --known {typed} for {'a class' if one else 'classes'} (in Python: unlabelled={python} or known={python})"
+        f"{root}: the {'folder' if one else 'folders'} {listed([repr(name) for name in names])} may hold images to "
+        f"sort, or be {'a known class' if one else 'known classes'}. Pass {to_sort} for images to sort, or {known} for "
+        f"{'a class' if one else 'classes'}"
     )
 
 
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
+def _named(keyword: str, folders: list[str]) -> str:
+    """The folders as an option, or as a keyword, whichever the reader uses."""
+    if at_command_line():
+        return f"{option(keyword)} {' '.join(map(shlex.quote, folders))}"
+    return option(keyword, folders[0] if len(folders) == 1 else folders)

@@ -58,7 +58,7 @@ class ImageTable:
                 raise Unreadable("its content is different")
         except Unreadable as error:
             raise UserError(
-                f"{path} has changed since the folder was looked through: {error}. "
+                f"{path} has changed since the folder was read: {error}. "
                 "Restore it, or start again with the folder as it is."
             ) from error
         return image

@@ -23,6 +23,7 @@ from newfound.methods import Needs
 from newfound.methods.gcd import check_new_classes, followed_centres
 from newfound.random_streams import MEMORY_VIEWS
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import NearestCentre, WideHead
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -31,7 +32,7 @@ from newfound.training.task import Task, batches_of
 from newfound.ward import MOST_ROWS
 
 NAME = "cms"
-ABOUT = "contrast after a step of mean shift, then a Ward clustering of the shifted embeddings; one training."
+ABOUT = "contrastive learning on mean-shifted embeddings, then Ward clustering of them; one training."
 SOURCE = """\
 Choi, Kang, Cho: Contrastive Mean-Shift Learning for Generalized Category Discovery, CVPR 2024; github sua-choi/CMS (no
 licence; written from the mathematics). Head, losses and clustering equal the released code; that code chooses its epoch
@@ -49,22 +50,23 @@ CLASS_TEMPERATURE = 0.1  # how sharply distances from the centres become probabi
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of CMS."""
 
     neighbours: int = 8
-    """How many nearest neighbours an embedding is shifted towards."""
+    """How many nearest neighbours each embedding is shifted towards."""
     shift: float = 0.5
     """How far it is shifted towards their mean (the paper's alpha)."""
     temperature: float | None = None
-    """Temperature of the contrast between shifted views. Default: by --preset."""
+    """Temperature of the contrastive loss between shifted views. Default: by --preset."""
     rate_floor: float | None = None
-    """The share of the learning rate that it falls towards. Default: by --preset."""
+    """Final learning rate, as a share of the initial one. Default: by --preset."""
     supervised_weight: float = 0.35
-    """Weight of the contrast between labelled images; the contrast between views gets the rest."""
+    """Weight of the contrastive loss between labelled images; the loss between views gets the rest."""
     sup_con_temperature: float = 0.07
-    """Temperature of the contrast between labelled images."""
+    """Temperature of the contrastive loss between labelled images."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
@@ -91,7 +93,7 @@ def fit(task: Task, s: Settings) -> Trained:
     trained = train(task, learner)
     cut = replace(trained.prediction, probabilities=learner.memory["probabilities"].cpu())
     agree = float((cut.classes == trained.prediction.classes).double().mean())
-    task.screen.say(f"the nearest centre, which labels new ones, agrees with the clustering on {100 * agree:.1f} %")
+    task.screen.say(f"nearest-centre prediction, as for new images, agrees with the clustering on {100 * agree:.1f} %")
     return replace(trained, prediction=cut)
 
 

@@ -20,6 +20,7 @@ from newfound.losses import contrastive_losses
 from newfound.methods import Needs
 from newfound.semi_kmeans import semi_kmeans
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import NearestCentre
 from newfound.training.learner import Batch, Learner, Memory, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -27,7 +28,7 @@ from newfound.training.start import means_at_clusters
 from newfound.training.task import Task
 
 NAME = "gcd"
-ABOUT = "features learnt by contrast, then semi-supervised k-means; one training."
+ABOUT = "contrastive features, then semi-supervised k-means; one training."
 SOURCE = """\
 Vaze, Han, Vedaldi, Zisserman: Generalized Category Discovery, CVPR 2022; github sgvaze/generalized-category-discovery
 (MIT). Losses and k-means equal the released code; the projector is SimGCD's, 256 wide, where the released code
@@ -43,16 +44,17 @@ STARTS = 10
 ITERATIONS_BETWEEN_EPOCHS = 20
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of GCD."""
 
     supervised_weight: float = 0.35
-    """Weight of the contrast between labelled images (the paper's lambda); the contrast between views gets the rest."""
+    """Weight of the contrastive loss between labelled images (lambda); the loss between views gets the rest."""
     info_nce_temperature: float = 1.0
-    """Temperature of the contrast between views."""
+    """Temperature of the contrastive loss between views."""
     sup_con_temperature: float = 0.07
-    """Temperature of the contrast between labelled images."""
+    """Temperature of the contrastive loss between labelled images."""
     temperature: float = 0.1
     """How sharply distances from the centres become probabilities."""
     kmeans_start: Literal["clusters", "random"] | None = None

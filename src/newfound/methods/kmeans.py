@@ -12,6 +12,7 @@ from newfound.errors import require
 from newfound.evaluate import claimed_clusters
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import NearestCentre
 from newfound.training.learner import Learner, Predictor
 from newfound.training.loop import Trained, all_features, classified
@@ -29,6 +30,7 @@ NEEDS = Needs(training=False)
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of k-means."""

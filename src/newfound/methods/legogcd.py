@@ -20,6 +20,7 @@ from newfound.losses import simgcd_losses
 from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
 from newfound.training.task import Task
@@ -49,19 +50,20 @@ MARGIN = 0.4  # weight of the classes' running mean prediction in LER
 SHARP = 0.05  # temperature of LER's own predictions
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of LegoGCD: SimGCD's, and those of its two terms."""
 
     ler_threshold: float | None = None
-    """How certain a view of an unlabelled image has to be of a known class for its entropy to be lowered (LER; the
-    paper's delta). Default: by --preset."""
+    """Confidence in a known class above which the entropy of an unlabelled view is lowered (LER; the paper's delta).
+    Default: by --preset."""
     ler_weight: float | None = None
     """Weight of LER (the paper's beta). Default: by --preset."""
     dkl_weight: float = 1.0
     """Weight of the divergence between an image's two views (DKL), among the unsupervised parts."""
     plain_dkl: bool = False
-    """The divergence of the paper's text, instead of the released one with its second softmax."""
+    """Use the divergence of the paper's text instead of the released one with its second softmax."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:

@@ -20,6 +20,7 @@ from newfound.losses import mean_entropy
 from newfound.methods import Needs, gcd, simgcd
 from newfound.methods.gcd import GCD
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -40,14 +41,15 @@ PRESETS: Mapping[str, Mapping[str, object]] = simgcd.PRESETS  # the weight of th
 NEEDS = Needs(strong_view=True, first_training="gcd")
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of μGCD: those of GCD's features and of the classifier, and the teacher's."""
 
     momentum_start: float = 0.7
-    """How much of itself the teacher keeps in the first step; it follows the student with the rest."""
+    """Momentum of the teacher in the first step: how much of itself it keeps when it follows the student."""
     momentum_end: float = 0.999
-    """The same after the last step, reached along a cosine."""
+    """Momentum of the teacher after the last step, reached along a cosine."""
     predict_with: Literal["teacher", "student"] = "teacher"
     """Which of the two networks labels images."""
     stage1: Path | None = None

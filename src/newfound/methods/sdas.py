@@ -24,12 +24,13 @@ from newfound.errors import SettingError, require
 from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.settings import FULL_EPOCHS, DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
 from newfound.training.task import Task
 
 NAME = "sdas"
-ABOUT = "the paper's method: SimGCD with a sharpness penalty (LSP), then again with dynamic anchors (DAS)."
+ABOUT = "SimGCD with a sharpness penalty (LSP), then a second training with dynamic anchors (DAS)."
 SOURCE = """\
 Sharpness-aware Dynamic Anchor Selection for Generalized Category Discovery (no released code). SimGCD's part equals its
 released code, LSP the released SAM, the choice of anchors an independent reference; docs/method.md says where the text
@@ -48,6 +49,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
 NEEDS = Needs(first_training="simgcd")
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of the paper's method: SimGCD's, and those of the anchors."""
@@ -59,17 +61,18 @@ class Settings(simgcd.Settings):
     """Which images become anchors. das: the most certain ones around the densest point of each new class. max-prob: the
     most certain ones. max-density: the densest ones."""
     alpha: int | None = None
-    """Epochs of the second training that keep the anchors of the first one. Default: by --preset, shortened in
-    proportion below 200 epochs."""
+    """Epochs of the second training that use the anchors of the first one. Default: by --preset, reduced in proportion
+    below 200 epochs."""
     beta: float | None = None
     """Share of a new class around its densest point that may become anchors. Default: by --preset."""
     k: float = 0.5
-    """Neighbours that make up density, as a share of the class."""
+    """How many neighbours define the density, as a share of the class."""
     anchors_per_class: float | None = None
-    """How many anchors a new class should have at first (the paper's eta). Default: as many as a known class has
-    labelled images on average; with nothing labelled, half of an average class."""
+    """How many anchors a new class should have at first (eta). Default: the mean number of labelled images per known
+    class; if nothing is labelled, half of an average class."""
     oracle_clean_anchors: bool = False
-    """For analysis only: drop anchors that --truth says are wrong. It is no result, and everything written says so."""
+    """For analysis only: drop anchors that are wrong according to --truth. Everything such a run writes is marked as an
+    oracle."""
     stage1: Path | None = None
     """Take the first training from this run, on the same images with the same backbone and number of classes."""
 
@@ -120,7 +123,7 @@ def fit(task: Task, s: Settings) -> Trained:
         return train(task, Anchored(task, s, None))
     assert s.alpha is not None  # decided settings have it
     if s.strategy == "dynamic" and s.alpha >= task.training.epochs:
-        task.screen.say(f"the first anchors stay for all {task.training.epochs} epochs: alpha is {s.alpha}")
+        task.screen.say(f"the first anchors are kept for all {task.training.epochs} epochs: alpha is {s.alpha}")
     first = train(task, SimGCD(task, s))
     return train(task, Anchored(task, s, first.prediction), stage=2)
 

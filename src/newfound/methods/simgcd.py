@@ -13,6 +13,7 @@ from newfound.errors import require
 from newfound.losses import simgcd_losses
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -41,6 +42,7 @@ NEEDS = Needs()
 FULL_WARMUP_EPOCHS = 30  # as published
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of SimGCD; the defaults are its published values unless a line says otherwise."""
@@ -49,23 +51,24 @@ class Settings:
     """Where the classifier starts. clusters: means of the labelled images, and k-means centres of the frozen features
     for the new classes. random: as published. Default: clusters, but random for the preset of a data set."""
     entropy_weight: float | None = None
-    """Weight of the mean-entropy term (the paper's epsilon), which keeps classes from staying empty. Default: log10 of
-    the number of classes, at least 1, unless --preset has a published one."""
+    """Weight of the mean-entropy term (epsilon), which keeps classes from staying empty. Default: log10 of the number
+    of classes, at least 1, unless --preset has a published value."""
     supervised_weight: float = 0.35
-    """Weight of the supervised parts (the paper's lambda); the others get the rest."""
+    """Weight of the supervised losses (lambda); the unsupervised ones get the rest."""
     student_temperature: float = 0.1
-    """Sharpness of the predictions: cosines are divided by it."""
+    """Temperature of the predictions: cosines are divided by it."""
     teacher_temperature_start: float = 0.07
-    """Sharpness of the targets in the first epoch."""
+    """Temperature of the targets in the first epoch."""
     teacher_temperature: float = 0.04
-    """Sharpness of the targets after --warmup-epochs, reached in a straight line."""
+    """Temperature of the targets after --warmup-epochs, reached linearly."""
     warmup_epochs: int | None = None
-    """Epochs until the targets are as sharp as they get. Default: 30 as published, or half of a run shorter than 60."""
+    """Epochs until the targets reach --teacher-temperature. Default: 30 (as published), or half of a run shorter than
+    60."""
     info_nce_temperature: float = 1.0
-    """Temperature of the contrast between views. As in the released code; the paper's text has it the other way round
-    (0.07 here, 1.0 below)."""
+    """Temperature of the contrastive loss between views, as in the released code; the SDAS paper's text swaps it with
+    the next one (0.07 and 1.0)."""
     sup_con_temperature: float = 0.07
-    """Temperature of the contrast between labelled images."""
+    """Temperature of the contrastive loss between labelled images."""
 
 
 S = TypeVar("S", bound=Settings)

@@ -187,22 +187,22 @@ def _of_the_rest(results: Results) -> str:
             "could be recognised as one of them"
         )
     if skipped:
-        parts.append(f"{_n(skipped, 'file')} skipped: the reasons are in skipped.csv")
+        parts.append(f"{_n(skipped, 'file')} skipped: skipped.csv lists the reasons")
     return ". ".join(parts) + "." if parts else ""
 
 
 def reason(pair: Merge) -> str:
     """Why two classes may be one, without their names: a person may have changed them."""
     return (
-        f"Neighbours mix {_percent(pair.mixed)} as much as within one class; "
-        f"{_percent(pair.runner_up)} of the images have the other as second choice."
+        f"Neighbours mix {_percent(pair.mixed)} as much as within a single class; "
+        f"{_percent(pair.runner_up)} of the images have the other class as second choice."
     )
 
 
 def _large(item: LargeClass) -> dict[str, Any]:
     reason = (
-        f"{_n(item.labelled, 'labelled image')}, {_n(item.size, 'image')} in all; "
-        f"going by the other known classes, one expects about {item.expected:,}."
+        f"{_n(item.labelled, 'labelled image')}, {_n(item.size, 'image')} in total; "
+        f"the other known classes suggest about {item.expected:,}."
     )
     return {"class": item.class_, "images": list(item.images), "reason": reason}
 

@@ -51,7 +51,7 @@ def study(
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-study-{dataset}")
     if is_oracle(settings):
-        raise SettingError("oracle_clean_anchors", True, "has no place in a study: hard-labels has rows with it")
+        raise SettingError("oracle_clean_anchors", True, "cannot be used in a study: hard-labels has rows with it")
     chosen = STUDIES[name] if name in STUDIES else FIGURES[name]
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)
@@ -60,7 +60,7 @@ def study(
     if any(row.estimated_classes for row in chosen.rows):
         if settings.classes:
             raise UserError(
-                f"--classes has no place in the study {name}, which compares the true and an estimated number"
+                f"--classes cannot be used in the study {name}, which compares the true and an estimated number"
             )
         counted = _counted(table, base, out, screen)
     estimated = None if counted is None else max(counted["best"], table.n_known, 2)

@@ -45,4 +45,4 @@ def read_spectrum(path: Path) -> Spectrum | None:
 
 
 def _not_as_written(path: Path) -> UserError:
-    return UserError(f"{path} is not as a study writes it. {WRITTEN_AGAIN}")
+    return UserError(f"{path} is malformed. {WRITTEN_AGAIN}")

@@ -46,8 +46,8 @@ def review(
         port = listener.getsockname()[1]
         app = create_app(log, content, thumbnails, token=token, port=port)
         address = f"http://{HOST}:{port}/?token={token}"
-        screen.say(f"review {results.run.path} at {address}")
-        screen.say("Decisions are saved as you make them. Ctrl-C ends it.")
+        screen.say(f"Reviewing {results.run.path} at {address}")
+        screen.say("Decisions are saved as you make them. Press Ctrl-C to stop.")
         if open_browser is not None:  # in a thread: some browsers take over the terminal until they are closed
             threading.Thread(target=open_browser, args=(address,), daemon=True).start()
         try:
@@ -83,7 +83,7 @@ def listening(port: int) -> socket.socket:
         listener.listen()
     except (OSError, OverflowError, TypeError) as error:
         listener.close()
-        raise UserError(f"{option('port', port)} cannot be used: {error}. Without it, a free one is taken.") from error
+        raise UserError(f"{option('port', port)} cannot be used: {error}. Leave it out for any free port.") from error
     return listener
 
 
@@ -99,7 +99,7 @@ def pages_content(results: Results, screen: Screen) -> tuple[dict[str, Any], dic
             if complete and same_images and same_classes and content.get("stability") == stability_of(results):
                 return content, thumbnails
         except (ValueError, KeyError, IndexError):
-            screen.warn(f"{path} is not as newfound writes it; it is written again")
+            screen.warn(f"{path} is malformed and will be written again")
     content, made = look_through(results, screen)
     return content, made.pictures
 
@@ -109,9 +109,9 @@ def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, byt
     run = log.results.run.path
     with write_atomically(run / NAME) as file:
         file.write(render_page({**content, "live": False, "state": log.state()}, thumbnails))
-    screen.say(f"{counted(len(log.decisions), 'decision')} in {log.path}, shown in {run / NAME}")
+    screen.say(f"{counted(len(log.decisions), 'decision')} saved in {log.path}; {run / NAME} is up to date")
     if log.decisions:
-        screen.say(f"The next round, with them as labels:\n  {continue_command(log.results)}")
+        screen.say(f"To start another round, with your decisions as labels:\n  {continue_command(log.results)}")
 
 
 def continue_command(results: Results) -> str:

@@ -42,7 +42,7 @@ def check_serves(
     if state["epoch"] < state["epochs"]:
         raise UserError(
             f"{option('stage1', earlier.path)}: its first training has done {state['epoch']} of {state['epochs']} "
-            f"epochs. Let it end: {resuming_words(earlier.path)}"
+            f"epochs. Finish it: {resuming_words(earlier.path)}"
         )
     return _trained_otherwise(config.settings, settings)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from newfound.backbones import check_backbone
-from newfound.distributed import is_restarted
+from newfound.distributed import done_by_first, is_restarted
 from newfound.errors import UserError, option
 from newfound.images import ImageTable, read_folder
 from newfound.images.class_folders import FolderMeaning
@@ -66,7 +66,7 @@ def gather(
         raise no_run(run.path, f"Without {option('resume', True)} a new run is started.")
     if overwrite and resume:
         words = option("resume", True), option("overwrite", True)
-        raise UserError(f"{words[0]} continues a run, {words[1]} removes it: give one of them")
+        raise UserError(f"{words[0]} continues a run, {words[1]} removes it: give only one of the two")
     if overwrite:
         check_replaceable(out, after, wanted_from(settings))
     run.check_place(resume=resume or overwrite or is_restarted())
@@ -118,11 +118,15 @@ def read_table(
     return table
 
 
+@done_by_first
 def write_skipped(run: RunFolder, table: ImageTable, screen: Screen) -> None:
-    """skipped.csv: files that are not used, and why."""
+    """skipped.csv: files that are not used, and why. A resumed run that skips the same files does not repeat it."""
+    path = run.path / "skipped.csv"
+    before = path.read_bytes() if path.is_file() else b""
     run.write_csv("skipped.csv", ["file", "reason"], ([item.file, item.reason] for item in table.skipped))
-    if table.skipped:
-        screen.warn(f"{counted(len(table.skipped), 'file')} skipped: the reasons are in {run.path / 'skipped.csv'}")
+    if table.skipped and before != path.read_bytes():
+        files = counted(len(table.skipped), "file")
+        screen.warn_once(f"{files} skipped: skipped.csv in the run folder lists the reasons")
 
 
 def known_classes(run: RunFolder, settings: Settings) -> int | None:
@@ -141,5 +145,5 @@ def first_training(
     earlier = RunFolder(place)
     other = check_serves(earlier, settings, facts, fingerprints)
     differences = ", ".join(f"{name} {value}" for name, value in other.items())
-    screen.say(f"the first training is that of {place}" + (f", which had {differences}" if differences else ""))
+    screen.say(f"the first training is taken from {place}" + (f", which had {differences}" if differences else ""))
     return earlier, {"run": str(place), **other}

@@ -173,4 +173,4 @@ def _entry(path: Path, number: int, line: str) -> dict[str, Any]:
             return entry
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(f"{path}: line {number} is not as a run writes it. Remove that line.")
+    raise UserError(f"{path}: line {number} is malformed. Remove that line.")

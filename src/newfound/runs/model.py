@@ -197,5 +197,5 @@ def _description(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path / 'model.json'} is damaged: {error}. {WRITE_AGAIN}") from error
     if not isinstance(description, dict):
-        raise UserError(f"{path / 'model.json'} is not as a run writes it. {WRITE_AGAIN}")
+        raise UserError(f"{path / 'model.json'} is malformed. {WRITE_AGAIN}")
     return description

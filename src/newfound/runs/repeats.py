@@ -24,7 +24,7 @@ def check_repeats(settings: Settings, repeats: int) -> None:
     if repeats > 1 and settings.seed + repeats > 2**32:
         raise SettingError("repeat", repeats, f"goes beyond the largest seed, 4294967295, from seed {settings.seed} on")
     if repeats > 1 and wanted_from(settings) is not None:
-        raise SettingError("repeat", repeats, "does not go with stage1: the first training would be the same for all")
+        raise SettingError("repeat", repeats, "cannot be combined with stage1: all would share one first training")
 
 
 def make_repeats(

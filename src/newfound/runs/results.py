@@ -109,7 +109,7 @@ class Results:
         try:
             return Stability.from_json(content, len(self))
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is not as a run writes it ({error!r}). {WITHOUT}") from error
+            raise UserError(f"{path} is malformed ({error!r}). {WITHOUT}") from error
 
 
 def digest_of(run: Path) -> str:
@@ -124,14 +124,12 @@ def read_results(path: Path | str) -> Results:
         begun = (run.path / "config.toml").is_file()
         raise UserError(
             f"{path} has no {missing[0]}: "
-            + (f"the run has not come to its end. Resume it: {resuming_words(run.path)}" if begun else NO_RUN)
+            + (f"the run is not finished. Resume it: {resuming_words(run.path)}" if begun else NO_RUN)
         )
     try:
         return _results(run, _rows(run.path / "classes.csv"), _rows(run.path / "assignments.csv"))
     except (KeyError, TypeError, ValueError, IndexError, csv.Error) as error:
-        raise UserError(
-            f"{path}: assignments.csv and classes.csv are not as a run writes them ({error!r}). {WRITE_AGAIN}"
-        ) from error
+        raise UserError(f"{path}: assignments.csv and classes.csv are malformed ({error!r}). {WRITE_AGAIN}") from error
 
 
 def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[str, str]]) -> Results:
@@ -170,7 +168,7 @@ def read_json(path: Path, *numbers: str, remedy: str = WITHOUT) -> dict[str, Any
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}. {remedy}") from error
     if not isinstance(content, dict) or not all(isinstance(content.get(name), int | float) for name in numbers):
-        raise UserError(f"{path} is not as a run writes it. {remedy}")
+        raise UserError(f"{path} is malformed. {remedy}")
     return content
 
 

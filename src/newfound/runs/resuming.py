@@ -47,7 +47,7 @@ def how_started(run: Path) -> Started:
         )
     table = {**config.sections.get("data", {}), **config.sections[SECTION]}
     if odd := [name for name, kind in KINDS.items() if not fits(table.get(name), kind)]:
-        raise UserError(f"{run / CONFIG} is not as a run writes it: it has {odd[0]} = {table.get(odd[0])!r}")
+        raise UserError(f"{run / CONFIG} is malformed: it has {odd[0]} = {table.get(odd[0])!r}")
     return Started(
         folder=Path(table["folder"]),
         settings=config.settings,

@@ -146,7 +146,7 @@ def read_history(run: Path) -> History:
         decided = {file: _decided(*entry) for file, entry in dict(content.get("decided", {})).items()}
         return History(number, renamed, cleared, decided)
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not as newfound writes it ({error!r})") from error
+        raise UserError(f"{path} is malformed ({error!r})") from error
 
 
 def _decided(who: Decider, number: int) -> tuple[Decider, int]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from newfound.errors import MUST, SettingError, require
 from newfound.settings.presets import Preset
-from newfound.settings.value_types import as_meant
+from newfound.settings.value_types import as_meant, checks_names
 from newfound.text import did_you_mean, sentence
 
 METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd", "rss", "orca")
@@ -24,7 +24,7 @@ LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fi
 MOST_EPOCHS = 1_000_000
 VIT_BLOCKS = 12  # of each ViT there is
 BANK_VIEWS = 8
-COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in all"
+COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in total"
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
     "learning_rate": 0.1,
@@ -45,59 +45,62 @@ class MethodSettings(Protocol):
 S = TypeVar("S", bound=MethodSettings)
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """How to train. What is None is decided when a run begins: by the user's choice, the method, the data."""
 
     classes: int | None = None
-    """How many classes there are in all, the known ones and those to discover. auto (None from Python) estimates it;
-    newfound bench and study then take the true number."""
+    """Total number of classes, known ones and those to discover. auto (None in Python): estimate it; newfound bench and
+    study use the true number instead."""
     method: str | MethodSettings = "sdas"
-    """The method to train with. newfound methods lists them, and newfound discover --method NAME --help shows the
-    options of one."""
+    """The method to train with. newfound methods lists them; newfound discover --method NAME --help shows the options
+    of one."""
     preset: Preset | None = None
-    """Values of the method for a kind of data, or for a data set as published. Default: fine-grained below 100 images
-    per class, else generic."""
+    """The method's values for a kind of data, or the published ones for a data set. Default: fine-grained below 100
+    images per class, otherwise generic."""
     seed: int = 0
-    """Seed of everything random. Same seed, same folder, same machine: the same bytes in assignments.csv."""
+    """Seed of all random choices. On the same machine, the same folder and seed give a byte-identical
+    assignments.csv."""
     epochs: int | None = None
-    """Passes over the images, in each training. Default: 200 as published on a GPU, 60 (the quick recipe) on a CPU."""
+    """Passes over the images, in each training. Default: 200 (as published) on a GPU, 60 (the quick recipe) on a
+    CPU."""
     backbone: str = "efficientnet_lite0"
-    """The network that turns images into features. efficientnet_lite0 comes with newfound. dino_vitb16, dino_vits16,
-    dino_vitb8, dino_vits8, dinov2_vits14, dinov2_vitb14, dinov2_vits14_reg, dinov2_vitb14_reg are fetched from the hub
-    unless --weights is given."""
+    """The network that turns images into features. efficientnet_lite0 is included. dino_vitb16, dino_vits16,
+    dino_vitb8, dino_vits8, dinov2_vits14, dinov2_vitb14, dinov2_vits14_reg and dinov2_vitb14_reg are downloaded from
+    the Hugging Face hub unless --weights is given."""
     weights: Path | None = None
     """A local file with the backbone's weights (.safetensors, or .pth without code in it)."""
     grad_from_block: int | None = None
     """The first block of a ViT that is trained, 0 to 11; those below it are frozen. Default: 11, the last one."""
     image_size: int = 224
-    """Side of the square the backbone sees, in pixels."""
+    """Side of the square that the backbone sees, in pixels."""
     views: Literal["bank", "fresh"] = "bank"
-    """Where training takes its views from. bank: a few views of each image go through the frozen trunk once and are
-    kept on disk. fresh: new random views in every step, as in the paper; many times slower."""
+    """Where training takes its views from. bank: a few views of each image pass through the frozen trunk once, and its
+    output is stored on disk. fresh: new random views in every step, as published; many times slower."""
     bank_views: int | None = None
     """Training views per image in the bank. Default: 8."""
     bank_dir: Path | None = None
-    """Where banks are kept and shared between runs. Default: newfound/banks in your cache folder."""
+    """Where banks are stored and shared between runs. Default: newfound/banks in your cache folder."""
     batch_size: int | None = None
-    """Images per step; a smaller folder is one batch."""
+    """Images per step. A folder with fewer images is a single batch."""
     learning_rate: float | None = None
-    """Learning rate at the start; it falls along a cosine, once per epoch."""
+    """Initial learning rate; it follows a cosine schedule, updated once per epoch."""
     momentum: float | None = None
-    """Momentum of the optimiser (SGD): the share of the last step that is taken again."""
+    """Momentum of the optimiser (SGD)."""
     weight_decay: float | None = None
-    """Weight decay; biases and other 1-D tensors have none."""
+    """Weight decay. Biases and other 1-D tensors are exempt."""
     rho: float | None = None
-    """Radius of the loss sharpness penalty (LSP); 0: none, which halves the time."""
+    """Radius of the loss sharpness penalty (LSP). 0 turns it off, which halves the training time."""
     projector_width: int | None = None
-    """Width of the hidden layers of the projector, which only training needs."""
+    """Width of the projector's hidden layers. The projector is used in training only."""
     device: str = "auto"
-    """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1 or mps; auto uses a GPU if there is one."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Precision of the trained part (and with fresh views of the trunk) on a GPU; the losses stay in float32. A CPU
     computes in float32."""
     compile: bool = False
-    """Let torch.compile make kernels of the trunk and the trained part, on a GPU. The first step then takes minutes."""
+    """Compile the trunk and the trained part with torch.compile, on a GPU. The first step then takes minutes."""
 
     def __post_init__(self) -> None:
         """What can be said before the data are seen: every value is of its type."""

@@ -33,7 +33,7 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or a number or nesting beyond Python's limits
         raise UserError(f"{path} is not readable as TOML: {error}") from error
     if odd := sorted(name for name, table in content.items() if not isinstance(table, dict)):
-        raise UserError(f"{path} has {', '.join(odd)} outside of a section: it is not as a run writes it")
+        raise UserError(f"{path} has {', '.join(odd)} outside of a section: it is malformed")
     return content
 
 

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from newfound.errors import MUST, SettingError
+from newfound.text import did_you_mean
+
+T = TypeVar("T", bound=type[Any])
+
+
+def checks_names(cls: T) -> T:
+    """A dataclass of settings that answers a keyword it does not have with a UserError instead of a TypeError."""
+    assign = cls.__init__
+
+    @wraps(assign)
+    def checked(self: object, *values: object, **named: object) -> None:
+        for name, value in named.items():
+            if name not in cls.__dataclass_fields__:
+                raise SettingError(name, value, f"is not a setting of {_public_name(cls)}{_advice(cls, name)}")
+        assign(self, *values, **named)
+
+    cls.__init__ = checked
+    return cls
+
+
+def _advice(cls: Any, name: str) -> str:
+    shared = "method" in cls.__dataclass_fields__
+    elsewhere = "; a method's own settings belong in newfound.methods.NAME.Settings" if shared else ""
+    return did_you_mean(name, cls.__dataclass_fields__) or elsewhere
+
+
+def _public_name(cls: type) -> str:
+    return f"{cls.__module__.replace('newfound.settings', 'newfound')}.{cls.__qualname__}"
 
 
 def fits(value: object, hint: Any) -> bool:

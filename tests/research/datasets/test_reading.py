@@ -68,7 +68,7 @@ def test_a_missing_file_is_named_with_its_owner_and_place(tmp_path, name):
 def test_wrong_calls_are_explained(tmp_path):
     with pytest.raises(UserError, match="'mnist' is not a data set newfound can read; choose from cifar10"):
         load_benchmark("mnist", tmp_path)
-    with pytest.raises(UserError, match="there is no such file or folder; give the place where cub lies"):
+    with pytest.raises(UserError, match="there is no such file or folder; give the place of cub"):
         load_benchmark("cub", tmp_path / "no")
     with pytest.raises(UserError, match="cars needs no --lists"):
         load_benchmark("cars", tmp_path, lists=tmp_path)

@@ -21,8 +21,8 @@ Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft
 class Bench(WithSettings):
     """Run the published protocol on a data set of the literature: its split, its preset, several seeds, one report.
 
-    Images and lists are read as their owners distribute them, and refused if the split that comes out is not the
-    published one. Nothing is downloaded but the weights of a backbone. A second call does only what is not done yet.
+    Images and lists are read as their owners distribute them, and refused if the resulting split is not the published
+    one. Nothing is downloaded except the weights of a backbone. A second call does only what is left to do.
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
@@ -34,17 +34,17 @@ class Bench(WithSettings):
     root: Annotated[Path, tyro.conf.arg(metavar="PATH")]
     """Where the data set is: the folder as unpacked, or a zip archive of class folders."""
     lists: Annotated[Path | None, FILE] = None
-    """Lists of the data set. cub: the folder of its official lists, if they are not beside the images. folder: a JSON
+    """Lists of the data set. cub: the folder of its official lists, if they are not next to the images. folder: a JSON
     file {"known": [...], "new": [...]} of class names."""
     repeat: Annotated[int | None, NUMBER_OF_SEEDS] = None
-    """How many runs to make, with the seeds 0, 1, 2 and so on."""
+    """How many seeds to run: 0, 1, 2 and so on."""
     seeds: Annotated[tuple[int, ...] | None, SEEDS] = None
     """Instead of --repeat: exactly these seeds, one run each."""
     out: Annotated[Path | None, FOLDER] = None
     """Where the runs and the report go. Default: newfound-bench-DATASET, in the current folder."""
 
     def after_stop(self) -> str:
-        return "The same command continues from the last checkpoint."
+        return "Run the same command again to continue from the last checkpoint."
 
     def run(self, screen: Screen) -> None:
         from newfound.research.run_bench import bench

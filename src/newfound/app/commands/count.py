@@ -19,9 +19,10 @@ from newfound.settings import Settings
 @paragraphs
 @dataclass(frozen=True)
 class Count(Command):
-    """Estimate how many classes the images of a folder have, known and new ones, without training.
+    """Estimate how many classes a folder of images has, known and new, without training.
 
-    FOLDER is as for newfound discover, which does the same where --classes is not given, and reuses the bank.
+    FOLDER is laid out as for newfound discover, which makes the same estimate if --classes is not given, and reuses
+    the bank.
     """
 
     examples = {"a curve, and the number": "newfound count photos"}  # noqa: RUF012 - a mapping nobody changes
@@ -31,11 +32,11 @@ class Count(Command):
     labels: Annotated[Path | None, FILE] = None
     """Labels of the images: a CSV with the columns file,label, or Hugging Face metadata, as for newfound discover."""
     unlabelled: Annotated[tuple[str, ...], NAMES] = ()
-    """Folders in FOLDER that hold images to sort, beside one called unlabelled."""
+    """Folders in FOLDER that hold images to sort, in addition to one called unlabelled."""
     known: Annotated[tuple[str, ...], NAMES] = ()
     """Folders in FOLDER that are known classes although their names, such as other or misc, suggest otherwise."""
     backbone: Annotated[str, NAME] = Settings.backbone
-    """The network that turns images into features; newfound discover --help lists those there are."""
+    """The network that turns images into features; newfound discover --help lists the choices."""
     weights: Annotated[Path | None, FILE] = None
     """A local file with the backbone's weights."""
     image_size: Annotated[int, NUMBER] = Settings.image_size
@@ -46,7 +47,7 @@ class Count(Command):
     """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 
     def after_stop(self) -> str:
-        return "The same command continues to fill the bank."
+        return "Run the same command again to continue."
 
     def run(self, screen: Screen) -> None:
         from newfound import fitting

@@ -21,10 +21,10 @@ from newfound.settings import Settings
 @paragraphs
 @dataclass(frozen=True)
 class Demo(Command):
-    """Unpack the wardrobe (2,000 small photos of clothes, five classes half-labelled, five unnamed) and discover."""
+    """Unpack a sample (2,000 small photos of clothes, five classes half labelled, five unlabelled) and sort it."""
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("newfound-demo")
-    """Where to unpack it and to write the run."""
+    """Where to unpack the sample and write the run."""
     seed: Annotated[int, NUMBER] = 0
     """Same seed, same result."""
     epochs: Annotated[int, NUMBER] = 15
@@ -37,12 +37,12 @@ class Demo(Command):
     """Write report.html, a page to look through the results."""
 
     def after_stop(self) -> str:
-        return "The same command continues from the last checkpoint."
+        return "Run the same command again to continue from the last checkpoint."
 
     def run(self, screen: Screen) -> None:
         images, truth = unpack_wardrobe(self.out)
         command = self.command(images, truth)
-        screen.say(f"the wardrobe is in {images}; now exactly what you would run on a folder of your own:")
+        screen.say(f"the sample is in {images}; this is the command that you would run on a folder of your own:")
         screen.say(f"  {shlex.join(command.words())}\n")
         command.run(screen)
 

@@ -27,17 +27,17 @@ FILES = ("report.html", "assignments.csv", "classes.csv", "embeddings.npy", "mod
 @paragraphs
 @dataclass(frozen=True)
 class Discover(WithSettings):
-    """Sort the images of a folder into known classes and classes it discovers.
+    """Sort the images of a folder into known classes and newly discovered ones.
 
-    FOLDER holds one folder per known class, and the unlabelled images as loose files or in a folder "unlabelled"
-    (or one that --unlabelled names); or any images, with --labels naming the labelled ones. Nothing in it is changed.
+    FOLDER holds one folder per known class; unlabelled images are loose files, or in a folder "unlabelled" (or in one
+    named by --unlabelled). With --labels, any arrangement of files will do. Nothing in FOLDER is changed.
     """
 
     examples = {  # noqa: RUF012 - a mapping nobody changes
         "estimate how many classes there are": "newfound discover photos",
         "there are twelve in all": "newfound discover photos --classes 12",
         "labels from a table instead of folders": "newfound discover photos --labels labels.csv",
-        "which classes come out again with other seeds": "newfound discover photos --repeat 3",
+        "check which classes other seeds find too": "newfound discover photos --repeat 3",
         "another round, after newfound review": "newfound discover photos --continue newfound-photos",
     }
     former_names = {"--seeds": "--repeat"}  # noqa: RUF012 - a mapping nobody changes
@@ -48,7 +48,7 @@ class Discover(WithSettings):
     """Labels of the images: a CSV with the columns file,label (blank: unlabelled), or a Hugging Face metadata.csv or
     metadata.jsonl."""
     unlabelled: Annotated[tuple[str, ...], NAMES] = ()
-    """Folders in FOLDER that hold images to sort, beside one called unlabelled."""
+    """Folders in FOLDER that hold images to sort, in addition to one called unlabelled."""
     known: Annotated[tuple[str, ...], NAMES] = ()
     """Folders in FOLDER that are known classes although their names, such as other or misc, suggest otherwise."""
     out: Annotated[Path | None, FOLDER] = None
@@ -59,16 +59,16 @@ class Discover(WithSettings):
     resume: bool = False
     """Resume the run in --out with these options, such as more seeds; newfound resume RUN needs no options."""
     overwrite: bool = False
-    """Start over in the place of the run that --out names: what newfound wrote there is removed once the images and
-    settings are checked. A run with decisions of a review, or with files of yours in it, is left alone."""
+    """Replace the run in --out: what newfound wrote there is removed once the images and settings have been checked. A
+    run with decisions from a review, or with other files in it, is left alone."""
     repeat: Annotated[int, NUMBER] = 1
-    """How many times to make the run, with --seed and the seeds that follow it, to see which classes come out again.
-    The results are those of --seed; a class that no other seed finds is called unstable."""
+    """How many seeds to run, starting at --seed, to see which classes are found again. The results are those of --seed;
+    a class that no other seed finds is marked unstable."""
     report: bool = True
     """Write report.html, a page to look through the results."""
     after: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN", help_behavior_hint="")] = None
-    """Start another round after newfound review RUN: what was decided there becomes labels, and --classes auto is the
-    number of classes there. --out is then RUN-2 by default."""
+    """Start another round after newfound review RUN: its decisions become labels. --classes then defaults to the number
+    of classes in RUN, and --out to RUN-2."""
 
     def words(self) -> list[str]:
         """What to type for this very command."""
@@ -87,7 +87,8 @@ class Discover(WithSettings):
         from newfound.images.class_folders import FolderMeaning
 
         folders = FolderMeaning(self.unlabelled, self.known)
-        if self.labels is None and self.after is None and not self.resume:
+        refused = is_begun(run_place(self.folder, self.after, self.out)) and not self.overwrite
+        if self.labels is None and self.after is None and not self.resume and not refused:
             folders = asked_about(self.folder, folders, screen)
         found = discover(
             self.folder, self.settings, labels=self.labels, unlabelled=folders.unlabelled, known=folders.known,
@@ -118,4 +119,4 @@ def show_discovery(found: Discovery, screen: Screen) -> None:
     if note := reading_note(found.results.settings):
         screen.say(note)
     screen.say(f"written to {found.run}: {', '.join(file for file in FILES if (found.run / file).exists())}")
-    screen.say(f"To look through it and to name what was found: {typed('review', found.run)}")
+    screen.say(f"To review the results and name the new classes: {typed('review', found.run)}")

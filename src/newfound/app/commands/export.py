@@ -16,9 +16,10 @@ from newfound.screen import Screen
 @paragraphs
 @dataclass(frozen=True)
 class Export(Command):
-    """Write the results of a run, or its model, for other programs. Decisions made in a review are applied."""
+    """Export the results of a run, or its model, to other programs. Decisions made in a review are applied."""
 
     examples = {  # noqa: RUF012 - a mapping nobody changes
+        "a table of the final labels": "newfound export newfound-photos --csv labels.csv",
         "a folder per class": "newfound export newfound-photos --folders sorted",
         "the model, for another program": "newfound export newfound-photos --onnx model.onnx",
     }
@@ -26,7 +27,8 @@ class Export(Command):
     run_folder: RunPath
     """The run folder."""
     onnx: Annotated[Path | None, FILE] = None
-    """The model, from pixels to probabilities, for onnxruntime; compared with ours before it is written."""
+    """The model, from pixels to probabilities, for onnxruntime; its output is compared with newfound's before it is
+    written."""
     csv: Annotated[Path | None, FILE] = None
     """A table of the final labels: for each image the label, who decided it (given, person or model) and in which
     round, and the model's confidence."""
@@ -37,14 +39,14 @@ class Export(Command):
     link: bool = False
     """With --folders: links instead of copies."""
     parquet: Annotated[Path | None, FILE] = None
-    """One table with everything in it, embeddings too."""
+    """One table with everything, embeddings included."""
     label_studio: Annotated[Path | None, FILE] = None
-    """Tasks for Label Studio, as JSON with scores; its labelling setup is written beside it."""
+    """Tasks for Label Studio, as JSON with scores; the labelling configuration is written next to it."""
     weights: Annotated[Path | None, FILE] = None
-    """With --onnx: a local file with the backbone's weights, if the run had one."""
+    """With --onnx: a local file with the backbone's weights, if the run used one."""
 
     overwrite: bool = False
-    """Replace what an earlier export wrote to the same place. Anything else there is left alone."""
+    """Replace an earlier export in the same place. Anything else there is left alone."""
 
     def run(self, screen: Screen) -> None:
         from newfound.export.replacing import replaced
@@ -54,7 +56,7 @@ class Export(Command):
             self._export(screen)
 
     def _earlier(self) -> dict[Path, Callable[[Path], str]]:
-        """Where earlier exports may lie, and how they are recognised."""
+        """Where earlier exports may be, and how they are recognised."""
         from newfound.export import replacing
         from newfound.export.label_studio import config_beside
 
@@ -73,11 +75,11 @@ class Export(Command):
     def _check(self) -> None:
         if not any((self.csv, self.xlsx, self.onnx, self.folders, self.parquet, self.label_studio)):
             raise UserError(
-                "say what to export: --csv FILE, --xlsx FILE, --folders FOLDER, --parquet FILE, --onnx FILE or "
+                "choose what to export: --csv FILE, --xlsx FILE, --folders FOLDER, --parquet FILE, --onnx FILE or "
                 "--label-studio FILE"
             )
         if self.link and not self.folders:
-            raise UserError("--link goes with --folders")
+            raise UserError("--link needs --folders")
 
     def _export(self, screen: Screen) -> None:
         from newfound import export

@@ -18,7 +18,7 @@ from newfound.text import sentence
 @paragraphs
 @dataclass(frozen=True)
 class Methods(Command):
-    """List the methods of --method: what each one does, its paper and code, what differs here, what it needs."""
+    """List the methods for --method: what each one does, its paper and code, what differs here, what it needs."""
 
     def run(self, screen: Screen) -> None:
         show_methods(map(load, METHODS), screen)
@@ -35,7 +35,7 @@ def show_methods(methods: Iterable[Method], screen: Screen) -> None:
             parts.append(Text(f"Needs {', '.join(needs)}."))
         grid.add_row(Text(method.NAME), Text("\n").join(parts))
     screen.table(grid)
-    screen.say("The options of one of them: newfound discover --method NAME --help")
+    screen.say("To see the options of a method: newfound discover --method NAME --help")
 
 
 def needed(needs: Needs) -> list[str]:

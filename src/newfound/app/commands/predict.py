@@ -21,8 +21,8 @@ from newfound.settings import Settings
 class Predict(Command):
     """Label other images with the model of a finished run.
 
-    Each image gets a known class, a discovered one, or "none of these" if it is unlike everything the run has seen. Of
-    RUN only model.json and model.safetensors are needed, and decisions.json for names given in a review.
+    Each image gets a known class, a discovered one, or "none of these" if it is unlike everything the run has seen.
+    RUN needs only model.json and model.safetensors, and decisions.json for names given in a review.
     """
 
     examples = {  # noqa: RUF012 - a mapping nobody changes
@@ -37,14 +37,14 @@ class Predict(Command):
     ]
     """Image files, folders, or patterns such as 'new/*.jpg'."""
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("predictions.csv")
-    """The table to write; it has the columns of assignments.csv, and likeness."""
+    """The table to write, with the columns of assignments.csv and likeness."""
     refused: Annotated[float, NUMBER] = 0.01
-    """Share of images like the labelled ones that may be called "none of these" by mistake; 0: every image gets a
+    """Share of images like the labelled ones that may mistakenly be called "none of these"; 0: every image gets a
     class."""
     weights: Annotated[Path | None, FILE] = None
-    """A local file with the backbone's weights, if the run had one."""
+    """A local file with the backbone's weights, if the run used one."""
     overwrite: bool = False
-    """Replace a table that newfound predict wrote to --out before. Any other file there is left alone."""
+    """Replace --out if newfound predict wrote it. Any other file is left alone."""
     device: Annotated[str, NAME] = Settings.device
     """Where to compute: cpu, cuda, cuda:1, mps; auto takes a GPU if there is one."""
 

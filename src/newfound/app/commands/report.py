@@ -13,12 +13,12 @@ from newfound.screen import Screen
 @paragraphs
 @dataclass(frozen=True)
 class Report(Command):
-    """Write report.html of a finished run again, with the decisions of a review if there are any."""
+    """Write report.html of a finished run again, with the decisions of its review, if any."""
 
     run_folder: RunPath
     """The run folder."""
     overwrite: bool = True
-    """Replace report.html if there is one."""
+    """Replace an existing report.html."""
 
     def run(self, screen: Screen) -> None:
         from newfound.report import NAME, write_report_again
@@ -26,5 +26,5 @@ class Report(Command):
 
         results = read_results(self.run_folder)
         if not self.overwrite and (page := self.run_folder / NAME).exists():
-            raise UserError(f"{page} is there already. Without --no-overwrite it is replaced.")
+            raise UserError(f"{page} already exists. Leave out --no-overwrite to replace it.")
         screen.say(f"written: {write_report_again(results, screen)}")

@@ -18,8 +18,8 @@ from newfound.screen import Screen
 class Resume(Command):
     """Resume a run of newfound discover that was stopped, from its last checkpoint.
 
-    config.toml in RUN has the images, labels and settings, so nothing else is needed. The result has the same bytes as
-    that of an uninterrupted run. A finished run is not trained again; its results are written again.
+    RUN/config.toml has the places of images and labels and all settings, so nothing else is needed. The result is
+    byte-identical to that of an uninterrupted run. A finished run is not trained again; its results are written again.
     """
 
     examples = {"after Ctrl-C or a crash": "newfound resume newfound-photos"}  # noqa: RUF012 - a mapping nobody changes

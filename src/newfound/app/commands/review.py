@@ -13,10 +13,10 @@ from newfound.screen import Screen
 @paragraphs
 @dataclass(frozen=True)
 class Review(Command):
-    """Look through a finished run in the browser and decide: rename, merge, split, move, accept, reject, undo.
+    """Review a finished run in the browser: rename, merge and split classes; move, accept and reject images; undo.
 
-    The page is served to this machine alone. Every decision is in RUN/decisions.json before the page says it is saved;
-    newfound discover FOLDER --continue RUN takes the decisions as labels for another round.
+    The page is served to this machine only. Each decision is in RUN/decisions.json before the page reports it as saved.
+    newfound discover FOLDER --continue RUN starts another round, with the decisions as labels.
     """
 
     examples = {"in your browser": "newfound review newfound-photos"}  # noqa: RUF012 - a mapping nobody changes
@@ -24,7 +24,7 @@ class Review(Command):
     run_folder: RunPath
     """The run folder."""
     port: Annotated[int, NUMBER] = 0
-    """Port of the page's address; 0: any that is free."""
+    """Port to serve the page on; 0: any free port."""
     browser: bool = True
     """Open the page in the browser."""
 

@@ -20,9 +20,9 @@ StudyName = Literal["methods", "components", "strategy", "selection", "beta", "e
 @paragraphs
 @dataclass(frozen=True)
 class Study(WithSettings):
-    """Run a table of the paper on a data set, with the paper's numbers beside ours: Markdown, CSV and a figure.
+    """Reproduce a table of the SDAS paper on a data set, next to the published numbers: Markdown, CSV and a figure.
 
-    Studies in one --out share their runs. A second call does only what is not done yet.
+    Studies with the same --out share their runs. A second call does only what is left to do.
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
@@ -46,7 +46,7 @@ class Study(WithSettings):
     """Where runs, tables and figures go. Default: newfound-study-DATASET, in the current folder."""
 
     def after_stop(self) -> str:
-        return "The same command continues from the last checkpoint."
+        return "Run the same command again to continue from the last checkpoint."
 
     def run(self, screen: Screen) -> None:
         from newfound.research.run_study import study

@@ -269,7 +269,7 @@ function anchorChart() {
     "Anchors",
     `Unlabelled images treated as labelled with a new class during training: ${numbers.format(last.anchors)} at the end.${right}`,
     root,
-    legendOf(["first", "anchors"], ["second", "of which the same as in the epoch before"]),
+    legendOf(["first", "anchors"], ["second", "same as in the previous epoch"]),
   );
 }
 

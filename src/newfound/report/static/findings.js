@@ -47,21 +47,21 @@ function renderFindings() {
   panel(
     "labels",
     "Given labels that look wrong",
-    "The model clearly prefers another class, and most of the images that look alike are in that one, too.",
+    "The model clearly prefers another class, and most similar images are in that class too.",
     labels,
     (item) => labelFinding(item, labels),
   );
   panel(
     "large",
     "Known classes larger than their labels suggest",
-    "Each may have taken in a new class. Shown are the images least like its labelled ones.",
+    "Each may have absorbed a new class. These are the images least like its labelled ones.",
     large.filter((item) => classOf(item.class)),
     largeFinding,
   );
   panel(
     "merges",
     "Classes that may be one",
-    "At least one of each pair is new. Compare the pictures before you believe it.",
+    "At least one class of each pair is new. Compare the pictures before you merge them.",
     mergesNow(),
     mergeFinding,
   );
@@ -82,7 +82,7 @@ function renderSeeds({ seeds, classes, elsewhere }) {
   panel(
     "seeds",
     "Classes that depend on the seed",
-    `The run was made with ${count(seeds.length, "seed")}. These new classes come out only with this seed, or only with others.`,
+    `The run was repeated with ${count(seeds.length, "seed")}. These new classes were found only with this seed, or only with others.`,
     [...own, ...elsewhere],
     (item) => seedFinding(item, seeds.length),
   );

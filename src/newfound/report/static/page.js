@@ -281,7 +281,7 @@ function renderSettings() {
     el(
       "div",
       { class: "two" },
-      ...[table("Of the run", content.settings), table("Versions", content.versions)].filter(Boolean),
+      ...[table("Run", content.settings), table("Versions", content.versions)].filter(Boolean),
     ),
   );
 }

@@ -59,7 +59,7 @@ def load_benchmark(name: str, root: Path, *, lists: Path | None = None) -> Bench
         raise UserError(f"{name!r} is not a data set newfound can read; choose from {', '.join(DATASETS)}")
     root = Path(root)
     if not os.path.exists(root):
-        raise UserError(f"{root}: there is no such file or folder; give the place where {name} lies")
+        raise UserError(f"{root}: there is no such file or folder; give the place of {name}")
     reader = _READERS[name]
     if "lists" in inspect.signature(reader).parameters:
         return reader(root, lists=None if lists is None else Path(lists))

@@ -28,7 +28,7 @@ class BenchmarkTable(ImageTable):
         image, digest = self.benchmark.open_with_digest(index, shorter_side)
         if digest != self.digests[index]:
             raise UserError(
-                f"{self.files[index]} in {self.root} has changed since the data set was looked through. "
+                f"{self.files[index]} in {self.root} has changed since the data set was read. "
                 "Restore it, or start again with the data set as it is."
             )
         return image
