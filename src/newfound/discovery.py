@@ -48,15 +48,15 @@ def discover(
 ) -> Discovery:
     """Sort the images of a folder into known and newly found classes, and write the run folder.
 
-    Settings are keywords, shared ones and the method's own, or a ``Settings``; where both say something, keywords win.
+    Settings, shared ones and the method's own, are keyword arguments, or a ``Settings``; keyword arguments override it.
 
-    ``labels`` names labelled files (otherwise class folders do; of folders such as "misc", ``unlabelled`` says that
-    they hold images to sort, ``known`` that they are classes), ``out`` is the run folder. ``after`` is an earlier run
-    on the same images: what was decided in its review are labels now. With ``truth``, a CSV of ``file,label``, the log
-    has the score of each epoch and metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the
-    run is made again with the seeds that follow, and stability.json says which classes come out again. ``overwrite``
-    replaces a run in ``out``. ``report`` False leaves out report.html. Progress is shown in terminals and notebooks;
-    ``screen`` True shows it everywhere, False nowhere.
+    ``labels`` is a CSV of ``file,label``; without it, class folders are the labels. ``unlabelled`` names folders that
+    hold images to sort, ``known`` folders such as "misc" that are classes. ``out`` is the run folder; ``resume``
+    continues the run there, ``overwrite`` replaces it. ``after`` is an earlier run on the same images: the decisions of
+    its review become labels. With ``truth``, a CSV of ``file,label``, the log has the score of each epoch and
+    metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the run is repeated with the next
+    seeds, and stability.json shows which classes are found again. ``report`` False leaves out report.html. Progress is
+    shown in terminals and notebooks; ``screen`` True shows it everywhere, False nowhere.
     """
     shown_on, chosen = screen_for(screen), _chosen(settings, values)
     check_repeats(chosen, repeat)

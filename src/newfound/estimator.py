@@ -35,32 +35,31 @@ CHUNK = 1024  # samples predicted at a time
 class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sort samples into known classes and newly found ones, given labels for some of them.
 
-    A semi-supervised classifier whose answer may be a class that no label names. What a method has no use for (such as
-    ``epochs`` for "kmeans") is ignored.
+    A semi-supervised classifier that may predict a class that no label names. Parameters that have no effect with a
+    method (such as ``epochs`` for "kmeans") are ignored.
 
     Parameters
     ----------
     n_classes : int, default=None
-        How many classes there are in all, known and new. None: estimated.
+        Total number of classes, known and new. None: estimated.
     method : str, default="sdas"
-        The name of a method: "sdas" is the paper's, trained twice; "kmeans" trains nothing. ``newfound methods`` lists
-        them all.
+        The name of a method: "sdas" trains twice; "kmeans" trains nothing. ``newfound methods`` lists them all.
     epochs : int, default=None
         Passes over the samples, in each training. None: 60 on a CPU, 200 on a GPU.
     batch_size : int, default=None
         Samples per step. None: the method's, usually 128.
     learning_rate : float, default=None
-        At the start; it falls along a cosine. None: the method's, usually 0.1.
+        Initial learning rate; it follows a cosine schedule. None: the method's, usually 0.1.
     rho : float, default=None
-        Radius of the sharpness penalty. 0 halves the time. None: 0.05 for "sdas", 0 for the others.
+        Radius of the sharpness penalty. 0 turns it off and halves the time. None: 0.05 for "sdas", 0 for the others.
     preset : {"generic", "fine-grained", ...}, default=None
         Values of the method for a kind of data. None: by the number of samples per class.
     settings : dict, default=None
         Any other training setting of `newfound.Settings` or of the method by its name, such as ``{"beta": 0.5}``.
     device : str, default="auto"
-        Where to train: "cpu", "cuda", "mps"; "auto" takes a GPU if there is one. Predictions are made on the CPU.
+        Where to train: "cpu", "cuda", "mps"; "auto" uses a GPU if there is one. Predictions are made on the CPU.
     verbose : bool, default=False
-        Show progress and remarks.
+        Print progress and messages.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same result each time.
 
@@ -72,13 +71,13 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     is_new_ : ndarray of bool of shape (n_classes,)
         Which of ``classes_`` are new.
     labels_ : ndarray of shape (n_samples,)
-        Class of each training sample, as ``predict`` says: a labelled one may be put elsewhere than its label says.
+        Class of each training sample, as ``predict`` returns it: a labelled sample may be in another class.
     anchors_ : ndarray of int of shape (n_anchors,)
-        Unlabelled training samples that were treated as labelled in the last epoch, as anchors of "sdas" are.
+        Unlabelled training samples that served as pseudo-labels in the last epoch, such as the anchors of "sdas".
     class_count_ : `newfound.class_count.ClassCount` or None
         How the number of classes was estimated, with a range; None if it was given.
     n_iter_ : int
-        Epochs trained, over both trainings where there are two.
+        Epochs trained, in both trainings if there are two.
     model_ : `newfound.training.learner.Predictor`
         What predicts: tail and classifier, in double precision on the CPU.
     n_features_in_ : int

@@ -101,7 +101,7 @@ def test_classes_that_hang_on_the_seed(browser, tmp_path, page):
         assert "Found with\n1 of 2 seeds (49\u00a0% of pairs together)" in two.locator("#class-3").inner_text()
         assert "Found with\n2 of 2 seeds (100\u00a0% of pairs together)" in two.locator("#class-2").inner_text()
         assert "Found with 1 of 2 seeds; elsewhere 49\u00a0% of its pairs are together." in panel
-        assert "20 images, with 1 of 2 seeds." in panel
+        assert "20 images, found with 1 of 2 seeds." in panel
 
 
 def test_pictures_load_only_near_the_window(page):

@@ -29,7 +29,7 @@ __all__ = ["Discovery", "FoundClass"]
 
 @dataclass(frozen=True, repr=False)
 class Discovery:
-    """A finished run. In a notebook it shows itself as a table of its classes, with pictures."""
+    """A finished run. A notebook displays it as a table of its classes, with pictures."""
 
     run: Path
     metrics: dict[str, Any] | None = None  # where a truth was given
@@ -49,7 +49,7 @@ class Discovery:
 
     @cached_property
     def results(self) -> Results:
-        """What the model said, by image."""
+        """The model's predictions, by image."""
         return read_results(self.run)
 
     @property
@@ -58,8 +58,8 @@ class Discovery:
         return found_classes(reviewed_of(self.results))
 
     def to_pandas(self) -> DataFrame:
-        """A row per image: `file`, `class`, `is_new`, `confidence` and so on; after a review, `class` is what was
-        decided, `decided_by` says by whom, and `model_class` what the model said."""
+        """A row per image: `file`, `class`, `is_new`, `confidence` and so on. After a review, `class` is the final one,
+        `decided_by` tells who decided it, and `model_class` is the model's own."""
         try:
             import pandas
         except ImportError as error:
@@ -86,14 +86,14 @@ class Discovery:
         return predict(self.run, images, refused=refused, weights=weights, device=device, screen=shown_on)
 
     def report(self, *, again: bool = False, screen: Screen | bool | None = None) -> Path:
-        """The page to look through the results; written if there is none, or ``again`` with what was decided since."""
+        """The path of report.html, which is written if there is none; ``again`` updates it after a review."""
         path = self.run / REPORT
         if again or not path.is_file():
             write_report_again(self.results, screen_for(screen))
         return path
 
     def review(self, *, port: int = 0, browser: bool = True, screen: Screen | bool = True) -> None:
-        """Look through the run in the browser and decide. Ctrl-C, or interrupting the notebook's kernel, ends it."""
+        """Review the run in the browser. Ctrl-C, or interrupting the notebook's kernel, ends it."""
         import webbrowser
 
         from newfound.review import review

@@ -35,8 +35,8 @@ NAME = "cms"
 ABOUT = "contrastive learning on mean-shifted embeddings, then Ward clustering of them; one training."
 SOURCE = """\
 Choi, Kang, Cho: Contrastive Mean-Shift Learning for Generalized Category Discovery, CVPR 2024; github sua-choi/CMS (no
-licence; written from the mathematics). Head, losses and clustering equal the released code; that code chooses its epoch
-and its number of classes by test labels, which nothing here does. Up to 20,000 images."""
+licence; written from the mathematics). Head, losses and clustering match the released code. That code chooses its epoch
+and its number of classes by test labels; newfound does not. Up to 20,000 images."""
 DEFAULTS: Mapping[str, object] = {}
 GENERIC: Mapping[str, object] = {"learning_rate": 0.01, "rate_floor": 1e-3, "temperature": 0.3}  # the released scripts
 FINE_GRAINED: Mapping[str, object] = {"learning_rate": 0.05, "rate_floor": 5e-3, "temperature": 0.25}

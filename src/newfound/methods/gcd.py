@@ -31,8 +31,8 @@ NAME = "gcd"
 ABOUT = "contrastive features, then semi-supervised k-means; one training."
 SOURCE = """\
 Vaze, Han, Vedaldi, Zisserman: Generalized Category Discovery, CVPR 2022; github sgvaze/generalized-category-discovery
-(MIT). Losses and k-means equal the released code; the projector is SimGCD's, 256 wide, where the released code
-contrasts the 65,536 outputs of DINO's head. On your own folder k-means starts at clusters."""
+(MIT). Losses and k-means match the released code; the projector is SimGCD's, 256 wide, whereas the released code
+contrasts the 65,536 outputs of DINO's head. On your own folder, k-means starts at clusters."""
 DEFAULTS: Mapping[str, object] = {}
 AS_RELEASED: Mapping[str, object] = {"kmeans_start": "random"}
 PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(

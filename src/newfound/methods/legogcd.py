@@ -29,8 +29,8 @@ NAME = "legogcd"
 ABOUT = "SimGCD with two terms that keep it from forgetting the known classes; one training."
 SOURCE = """\
 Cao and others: Solving the Catastrophic Forgetting Problem in Generalized Category Discovery, CVPR 2024; github
-Cliffia123/LegoGCD (no licence; written from the mathematics). Losses equal the released code in value and gradient; on
-your own folder the classifier starts at clusters."""
+Cliffia123/LegoGCD (no licence; written from the mathematics). Losses match the released code in value and gradient; on
+your own folder, the classifier starts at clusters."""
 DEFAULTS: Mapping[str, object] = {}
 # Thresholds: the released scripts. Weights of LER: the released logs, which say 1 for CIFAR where the script has 2.
 PRESETS: Mapping[str, Mapping[str, object]] = {

@@ -33,8 +33,8 @@ NAME = "mugcd"
 ABOUT = "GCD's features, then a classifier taught by a mean teacher on strongly augmented views; two trainings."
 SOURCE = """\
 Vaze, Vedaldi, Zisserman: No Representation Rules Them All in Category Discovery, NeurIPS 2023. No code is public: this
-is a reading of the paper, not a reproduction; losses, schedule and order of updates equal an independent reference. On
-your own folder the classifier starts at clusters of the first training's features."""
+is a reading of the paper, not a reproduction; losses, schedule and order of updates match an independent reference. On
+your own folder, the classifier starts at clusters of the first training's features."""
 READING = True
 DEFAULTS: Mapping[str, object] = {}
 PRESETS: Mapping[str, Mapping[str, object]] = simgcd.PRESETS  # the weight of the mean entropy is SimGCD's: a reading

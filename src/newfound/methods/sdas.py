@@ -32,9 +32,9 @@ from newfound.training.task import Task
 NAME = "sdas"
 ABOUT = "SimGCD with a sharpness penalty (LSP), then a second training with dynamic anchors (DAS)."
 SOURCE = """\
-Sharpness-aware Dynamic Anchor Selection for Generalized Category Discovery (no released code). SimGCD's part equals its
-released code, LSP the released SAM, the choice of anchors an independent reference; docs/method.md says where the text
-was read otherwise."""
+Peng and others: Sharpness-aware Dynamic Anchor Selection for Generalized Category Discovery, 2025; arXiv 2512.12925 (no
+released code). SimGCD's part matches its released code, LSP the released SAM, anchor selection an independent
+reference; docs/method.md lists where text and released code disagree."""
 DEFAULTS: Mapping[str, object] = {"rho": 0.05}  # the paper: "for all stages"
 # The paper, "Implementation details": alpha and beta "for all generic datasets" and "for all fine-grained datasets",
 # among which it counts Herbarium 19. The rest is SimGCD's.

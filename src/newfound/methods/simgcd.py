@@ -25,7 +25,7 @@ NAME = "simgcd"
 ABOUT = "a classifier taught by labels and by its own prediction on another view; one training."
 SOURCE = """\
 Wen, Zhao, Qi: Parametric Classification for Generalized Category Discovery, ICCV 2023; github CVMI-Lab/SimGCD (MIT).
-Losses, heads and schedules equal the released code; on your own folder the classifier starts at clusters."""
+Losses, heads and schedules match the released code; on your own folder, the classifier starts at clusters."""
 DEFAULTS: Mapping[str, object] = {}
 # The weight of the mean entropy (one script per data set) and the random start are those of the released scripts.
 PRESETS: Mapping[str, Mapping[str, object]] = {

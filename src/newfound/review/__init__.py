@@ -109,7 +109,8 @@ def _finish(log: DecisionLog, content: dict[str, Any], thumbnails: dict[int, byt
     run = log.results.run.path
     with write_atomically(run / NAME) as file:
         file.write(render_page({**content, "live": False, "state": log.state()}, thumbnails))
-    screen.say(f"{counted(len(log.decisions), 'decision')} saved in {log.path}; {run / NAME} is up to date")
+    made = f"{counted(len(log.decisions), 'decision')} saved in {log.path}" if log.decisions else "No decisions made"
+    screen.say(f"{made}; {run / NAME} is up to date")
     if log.decisions:
         screen.say(f"To start another round, with your decisions as labels:\n  {continue_command(log.results)}")
 

@@ -91,13 +91,13 @@ function renderSeeds({ seeds, classes, elsewhere }) {
 function seedFinding(item, seeds) {
   const own = item.id !== undefined;
   const list = own ? (members.get(item.id) ?? []).slice(0, 8) : item.images;
-  const name = own ? className(item.id) : `Seed ${item.seed}, no class of this run`;
+  const name = own ? className(item.id) : `Not in this run (seed ${item.seed})`;
   const pairs = own && item.together !== null ? `; elsewhere ${percent(item.together)} of its pairs are together` : "";
   const found = `with ${item.found} of ${seeds} seeds${pairs}.`;
   return [
     el("p", { class: "side-name" }, own ? classLink(item.id) : name, item.found === 1 ? badge("unstable") : null),
     tileList(list, `seed-${own ? item.id : `${item.seed}-${list[0]}`}`, { label: name }),
-    el("p", { class: "reason", text: own ? `Found ${found}` : `${count(item.size, "image")}, ${found}` }),
+    el("p", { class: "reason", text: own ? `Found ${found}` : `${count(item.size, "image")}, found ${found}` }),
   ];
 }
 
