@@ -199,6 +199,37 @@ def whole_batch(rows: Tensor, n: int) -> Tensor:
     return everyone.transpose(0, 1).flatten(0, 1)
 
 
+class _Summed(torch.autograd.Function):
+    """Each process's result acts on its own rows only, so the gradient of the sum is the sum of all their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor) -> Tensor:
+        return _sum_of_all(part)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _sum_of_all(gradient)
+
+
+def _sum_of_all(part: Tensor) -> Tensor:
+    whole = part.detach().clone(memory_format=torch.contiguous_format)
+    with _company():
+        dist.all_reduce(whole)
+    return whole
+
+
+def summed(part: Tensor) -> Tensor:
+    """The sum of what all processes hold, in each of them; the gradient comes back from all of them, too.
+
+    For what each process then applies to its own rows, such as the mean of a batch. In a loss that every process
+    computes of all rows, the gradient would count once per process.
+    """
+    if processes() == 1:
+        return part
+    whole: Tensor = _Summed.apply(part)  # type: ignore[no-untyped-call]
+    return whole
+
+
 @torch.no_grad()
 def begin_alike(model: nn.Module) -> None:
     """The first process's weights for all: other processors may have drawn or averaged them with other last bits."""

@@ -248,7 +248,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             if part is not None:
                 part.cpu().double().eval().requires_grad_(False)
         self.model_ = predictor
-        new = new_labels(known, len(predictor.classifier.weight) - len(known))
+        new = new_labels(known, predictor.classifier.n_classes - len(known))
         self.classes_ = np.concatenate([known, new]) if len(new) else known
         self.is_new_ = np.arange(len(self.classes_)) >= len(known)
         features, probabilities = self._predicted(rows)

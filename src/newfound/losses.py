@@ -73,10 +73,18 @@ def contrastive_losses(
 
 def cross_entropy(log_probabilities: Tensor, labels: Tensor) -> Tensor:
     """Mean over both views of the labelled images; 0 where there are none."""
-    both_views = labels.repeat(2)  # 2B
+    return labelled_cross_entropy(log_probabilities, labels.repeat(2))
+
+
+def labelled_cross_entropy(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the labelled rows, of as many rows as labels; 0 where there are none.
+
+    >>> round(labelled_cross_entropy(torch.tensor([[0.25, 0.75], [0.5, 0.5]]).log(), torch.tensor([1, -1])).item(), 4)
+    0.2877
+    """
     if not bool((labels >= 0).any()):
         return log_probabilities.sum() * 0.0
-    return F.nll_loss(log_probabilities, both_views, ignore_index=-1)
+    return F.nll_loss(log_probabilities, labels, ignore_index=-1)
 
 
 def distillation(log_student: Tensor, logits: Tensor, teacher_temperature: float) -> Tensor:

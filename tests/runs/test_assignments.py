@@ -15,7 +15,7 @@ def make():
     probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.05, 0.9, 0.05], [0.5, 0.5, 0.0]])
     directions = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 5.0]])
     is_anchor = np.array([False, False, True, False])
-    predictor = Predictor(torch.nn.Identity(), CosineClassifier.with_rows(directions), 0.1)
+    predictor = Predictor(torch.nn.Identity(), CosineClassifier.holding({"weight": directions}), 0.1)
     return assign(Found(predictor, Prediction(torch.zeros(4, 2), probabilities), is_anchor, 0, task=None), ("cat",))
 
 

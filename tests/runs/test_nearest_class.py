@@ -69,7 +69,7 @@ def test_an_empty_class_has_a_blank(tmp_path):
 
 def test_the_directions_of_the_classifier_have_no_say():
     directions = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    predictor = Predictor(torch.nn.Identity(), CosineClassifier.with_rows(directions), 0.1)
+    predictor = Predictor(torch.nn.Identity(), CosineClassifier.holding({"weight": directions}), 0.1)
     features = torch.tensor([[1.0, 0.0], [-1.0, 0.3], [0.2, 1.0]])
     a = assign(Found(predictor, Prediction(features, torch.eye(3)), np.zeros(3, bool), 0, task=None), ("cat",))
     assert nearest_classes(features.numpy(), a.classes, 3).tolist() == [2, 2, 0]

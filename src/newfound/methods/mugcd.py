@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from newfound.errors import require
 from newfound.kmeans import kmeans
-from newfound.losses import mean_entropy
+from newfound.losses import labelled_cross_entropy, mean_entropy
 from newfound.methods import Needs, gcd, simgcd
 from newfound.methods.gcd import GCD
 from newfound.settings import DataFacts, Training, filled
@@ -175,16 +175,9 @@ def mugcd_losses(
     target = F.softmax(teacher_logits.detach() / teacher_temperature, dim=1)  # B×K
     parts = {
         "distillation": -(target * log_student).sum(dim=1).mean(),
-        "cross_entropy": _cross_entropy(log_student, labels),
+        "cross_entropy": labelled_cross_entropy(log_student, labels),  # of one view, the student's
         "mean_entropy": mean_entropy(log_student),
     }
     balanced = supervised_weight * parts["cross_entropy"] + (1 - supervised_weight) * parts["distillation"]
     parts["total"] = balanced + entropy_weight * parts["mean_entropy"]
     return parts
-
-
-def _cross_entropy(log_student: Tensor, labels: Tensor) -> Tensor:
-    """Of one view only, the student's; 0 where nothing is labelled."""
-    if not bool((labels >= 0).any()):
-        return log_student.sum() * 0.0
-    return F.nll_loss(log_student, labels, ignore_index=-1)

@@ -25,7 +25,8 @@ from newfound.runs.none_of_these import likeness, references_of
 from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors
 from newfound.settings import LARGEST_IMAGE, Settings
 from newfound.settings.device import resolve_device
-from newfound.training.heads import CLASSIFIERS, WideHead
+from newfound.training.classifiers import CLASSIFIERS
+from newfound.training.heads import WideHead
 from newfound.training.learner import Prediction, Predictor
 
 
@@ -137,10 +138,9 @@ def _assembled(
         raise UserError(f"the model in {path} is of an earlier version of newfound. Make the run again.")
     where = torch.device(resolve_device(device))
     predictor = _predictor(description, tensors, backbone)
-    if len(predictor.classifier.weight) != len(description["class_names"]):
-        raise ValueError(
-            f"{len(predictor.classifier.weight)} classes in one, {len(description['class_names'])} in the other"
-        )
+    n_classes = predictor.classifier.n_classes
+    if n_classes != len(description["class_names"]):
+        raise ValueError(f"{n_classes} classes in one, {len(description['class_names'])} in the other")
     for part in (predictor.tail, predictor.head, predictor.classifier):
         if part is not None:
             part.eval().to(where)
@@ -162,7 +162,7 @@ def _predictor(description: dict[str, Any], tensors: dict[str, Tensor], backbone
     kind = description["classifier"]
     if kind not in CLASSIFIERS:
         raise ValueError(f"there is no classifier {kind!r}")
-    classifier = CLASSIFIERS[kind].with_rows(tensors["classifier.weight"])
+    classifier = CLASSIFIERS[kind].holding(_part("classifier.", tensors))
     head = None
     if description.get("head") is not None:  # earlier versions wrote none
         head = WideHead.sized_as(_part("head.", tensors))

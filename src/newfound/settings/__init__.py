@@ -17,7 +17,7 @@ from newfound.settings.presets import Preset
 from newfound.settings.value_types import as_meant, checks_names
 from newfound.text import did_you_mean, sentence
 
-METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd", "rss", "orca")
+METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd", "rss", "orca", "rankstats", "uno")
 FULL_EPOCHS = 200  # the paper's
 QUICK_EPOCHS = 60
 LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,44 @@ class Projector(nn.Sequential):
         super().__init__(*modules)
 
 
-class CosineClassifier(nn.Module):
+class Classifier(nn.Module):
+    """Features B×d to logits B×K, known classes first. A model file has one, by its ``kind`` and its tensors.
+
+    Each of its tensors has a row per class, unless a kind says otherwise. `training.classifiers` lists all kinds.
+    """
+
+    kind: ClassVar[str]
+    weight: Tensor
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.weight)
+
+    def tensors_of(self, classes: Tensor) -> dict[str, Tensor]:
+        """By name, had it these classes alone; known ones come first."""
+        return {name: tensor[classes] for name, tensor in self.state_dict().items()}
+
+    @classmethod
+    def sized_as(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """As large as the one whose tensors these are, by name."""
+        raise NotImplementedError
+
+    @classmethod
+    def holding(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """With these tensors, by name."""
+        with torch.device("meta"):  # nothing is drawn
+            classifier = cls.sized_as(tensors)
+        classifier.load_state_dict(tensors, assign=True)
+        return classifier
+
+
+def only(classifier: Classifier, classes: Tensor) -> Classifier:
+    """A copy with some of its classes alone."""
+    tensors = classifier.tensors_of(classes)
+    return type(classifier).holding({name: tensor.clone() for name, tensor in tensors.items()})
+
+
+class CosineClassifier(Classifier):
     """Logits are cosines between the feature and one direction per class: known classes first, then new ones.
 
     Only the direction of each row of ``weight`` matters (weight normalisation with its gain fixed at 1).
@@ -42,12 +79,9 @@ class CosineClassifier(nn.Module):
         return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
 
     @classmethod
-    def with_rows(cls, weight: Tensor) -> CosineClassifier:
-        """With these directions, K×d."""
-        with torch.device("meta"):  # nothing is drawn
-            classifier = cls(weight.shape[1], len(weight))
-        classifier.weight = nn.Parameter(weight.detach().clone())
-        return classifier
+    def sized_as(cls, tensors: Mapping[str, Tensor]) -> Self:
+        n_classes, feature_dim = tensors["weight"].shape
+        return cls(feature_dim, n_classes)
 
 
 class WideHead(nn.Module):
@@ -74,14 +108,13 @@ class WideHead(nn.Module):
         return F.normalize(self.directions(self.projector(features)), dim=1)
 
 
-class NearestCentre(nn.Module):
+class NearestCentre(Classifier):
     """Logits over clusters of unit features: one, less half the squared distance from each centre.
 
     The nearest centre has the largest one; between centres of length 1 they are cosines, as of ``CosineClassifier``.
     """
 
     kind = "nearest centre"
-    weight: Tensor
 
     def __init__(self, centres: Tensor) -> None:
         super().__init__()
@@ -91,20 +124,8 @@ class NearestCentre(nn.Module):
         return F.linear(F.normalize(features, dim=1), self.weight, (1 - self.weight.square().sum(dim=1)) / 2)
 
     @classmethod
-    def with_rows(cls, weight: Tensor) -> NearestCentre:
-        """With these centres, K×d."""
-        return cls(weight)
-
-
-Classifier = CosineClassifier | NearestCentre  # what may stand in a model file: a row of ``weight`` for each class
-CLASSIFIERS: dict[str, type[CosineClassifier] | type[NearestCentre]] = {
-    kind.kind: kind for kind in (CosineClassifier, NearestCentre)
-}
-
-
-def only(classifier: Classifier, classes: Tensor) -> Classifier:
-    """The same with some of its classes alone."""
-    return type(classifier).with_rows(classifier.weight.detach()[classes])
+    def sized_as(cls, tensors: Mapping[str, Tensor]) -> Self:
+        return cls(torch.empty_like(tensors["weight"]))
 
 
 def parameter_groups(*modules: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

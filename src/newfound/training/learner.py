@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from newfound.distributed import whole_batch
+from newfound.distributed import summed, whole_batch
 from newfound.random_streams import METHOD_STEP
 from newfound.settings import Training
 from newfound.training.heads import Classifier, WideHead, parameter_groups
@@ -57,6 +57,14 @@ class Batch:
     def everyone(self, rows: Tensor) -> Tensor:
         """2b×d of this process to 2B×d of all: first views of all images, then second views."""
         return whole_batch(rows, len(self.labels))
+
+    def mean(self, rows: Tensor) -> Tensor:
+        """2b×d of this process to 2×d: the mean of each view over the images of all processes, with its gradient.
+
+        It is to act on this process's rows, as batch normalisation does, and parameters may act behind it. What enters
+        a loss directly is a mean of ``everyone``.
+        """
+        return summed(rows.view(2, len(rows) // 2, -1).sum(dim=1)) / len(self.labels)
 
     def autocast(self) -> AbstractContextManager[None]:
         """The precision to run tail and heads in; losses are float32."""
