@@ -11,6 +11,7 @@ from helping import contract, methods_together, wrong_methods
 from helping.groups import CLASSES, LABELS, TRUE, UNLABELLED
 from helping.preloaded import Ranks
 from newfound import CategoryDiscovery
+from newfound.errors import UserError
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import METHODS, load
 from newfound.settings import Settings
@@ -30,6 +31,12 @@ def test_it_says_what_it_is(method):
     own = set(method.Settings.__dataclass_fields__)
     for values in (method.DEFAULTS, *method.PRESETS.values()):
         assert set(values) <= own | set(Settings.__dataclass_fields__)
+
+
+@every_method
+def test_a_setting_it_does_not_have_is_refused_in_one_sentence(method):
+    with pytest.raises(UserError, match=r"no_such_setting.* is not a setting of"):
+        method.Settings(no_such_setting=1)
 
 
 @every_method

@@ -21,6 +21,7 @@ from newfound.errors import require
 from newfound.methods import Needs
 from newfound.neighbours import nearest_neighbours
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, all_features, classified, train
@@ -49,6 +50,7 @@ LOWEST_LOGARITHM = -100.0  # of how far two predictions agree
 LEAST_PROBABILITY = 1e-8  # in the entropy of the mean prediction
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of ORCA; the defaults are the published values unless a line says otherwise."""

@@ -19,6 +19,7 @@ from newfound.errors import require
 from newfound.losses import labelled_cross_entropy
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.classifiers import LinearClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -53,6 +54,7 @@ TINY = 1e-7  # added to probabilities before the logarithm, as published
 STEP = 0.85  # of the epochs: the learning rate then falls to a tenth (170 of 200)
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of RankStats+; the defaults are its published values unless a line says otherwise."""

@@ -29,6 +29,7 @@ from newfound.methods.sdas import at_most_two, nothing_new, usual_per_class
 from newfound.methods.simgcd import SimGCD
 from newfound.neighbours import nearest_by_distance
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.training.learner import Between, Prediction
 from newfound.training.loop import Trained, train
 from newfound.training.task import Task
@@ -47,6 +48,7 @@ NEEDS = Needs(first_training="simgcd")
 ROUNDING = 1e-9  # a share of a number of images that is whole but for rounding counts as whole
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings(simgcd.Settings):
     """Of RSS: SimGCD's, and those of the selection."""

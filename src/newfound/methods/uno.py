@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from newfound.errors import require
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.value_types import checks_names
 from newfound.sinkhorn import sinkhorn
 from newfound.training.classifiers import PrototypeHead, SplitClassifier, at_least_single
 from newfound.training.heads import CosineClassifier
@@ -45,6 +46,7 @@ NEEDS = Needs()
 RATE_FLOOR = 0.01  # the share of the learning rate that warm-up starts from and the cosine ends at: 0.001 of 0.1
 
 
+@checks_names
 @dataclass(frozen=True)
 class Settings:
     """Of UNO+; the defaults are its published values unless a line says otherwise."""

@@ -21,6 +21,10 @@ OURS = {"method": "sdas", "rho": 0.05}
 LEGOGCD = {"method": "legogcd", "rho": 0.0}
 CMS = {"method": "cms", "rho": 0.0}
 MUGCD = {"method": "mugcd", "rho": 0.0}
+RSS = {"method": "rss", "rho": 0.0}
+ORCA = {"method": "orca", "rho": 0.0}
+RANKSTATS = {"method": "rankstats", "rho": 0.0}
+UNO = {"method": "uno", "rho": 0.0}
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,15 @@ STUDIES: dict[str, Study] = {
         "Results of the methods that newfound has",
         (
             Row("k-means", KMEANS, published.KMEANS),
+            *_both_starts("RS+", RANKSTATS, published.RANKSTATS),
+            *_both_starts("UNO+", UNO, published.UNO),
+            *_both_starts("ORCA", ORCA, published.ORCA),
             *_both_starts("GCD", GCD, published.GCD, setting="kmeans_start"),
             *_both_starts("SimGCD", SIMGCD, published.SIMGCD),
             *_both_starts("LegoGCD", LEGOGCD, published.LEGOGCD),
             Row("CMS", CMS, published.CMS),
             *_both_starts("μGCD (a reading)", MUGCD, published.MUGCD),
+            *_both_starts("RSS (a reading)", RSS, published.RSS),
             *_both_starts("ours", OURS, published.OURS),
         ),
     ),
