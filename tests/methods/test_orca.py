@@ -28,7 +28,7 @@ from newfound.training.samplers import all_alike, half_labelled
 def test_parts_and_gradients_match_the_released_step(golden, case):
     data = np.load(golden / "peers" / f"{case}.npz", allow_pickle=False)
     features, labels = torch.tensor(data["features"], requires_grad=True), torch.tensor(data["labels"])
-    classifier = CosineClassifier.with_rows(torch.tensor(data["weight"]))
+    classifier = CosineClassifier.holding({"weight": torch.tensor(data["weight"])})
     pairs = torch.tensor(data["pairs"])
     assert len(data["uncertainties"]) >= 2
     for i, uncertain in enumerate(data["uncertainties"].tolist()):
