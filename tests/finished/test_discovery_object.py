@@ -94,6 +94,16 @@ def test_the_page_is_written_if_there_is_none_or_again(found):
     assert "fox" in str(read_page(page)[0]["state"])
 
 
+@pytest.fixture
+def no_loop_at_work():
+    """Playwright keeps an event loop running in this thread if a test of the page came before."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)
+
+
+@pytest.mark.usefixtures("no_loop_at_work")
 @pytest.mark.parametrize("in_a_notebook", [False, True])
 def test_a_review_ends_when_it_is_interrupted(found, monkeypatch, capsys, in_a_notebook):
     """In a notebook an event loop is at work already."""

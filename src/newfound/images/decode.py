@@ -199,7 +199,7 @@ def _check_size(width: int, height: int) -> None:
     if width < 1 or height < 1:
         raise Unreadable(f"no pixels: {width} × {height}")
     if width * height > MAX_PIXELS:
-        raise Unreadable(f"too large: {width} × {height} pixels, the limit is {MAX_PIXELS:,} in all")
+        raise Unreadable(f"too large: {width} × {height} pixels, more than the limit of {MAX_PIXELS:,}")
 
 
 def _orientation(image: Image.Image) -> Any:

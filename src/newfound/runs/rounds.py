@@ -104,7 +104,8 @@ def next_round(
 
     table = table.relabelled({file: label_of(file) for file in table.files})
     classes = max(len(earlier.live_names() | set(table.seen_classes()[1])), table.n_known)
-    screen.say(f"after {run}: {table.n_labelled:,} labelled in {counted(table.n_known, 'class')}, {classes} in all")
+    labelled = f"{table.n_labelled:,} labelled in {counted(table.n_known, 'class')}"
+    screen.say(f"with the decisions on {run}: {labelled}, {counted(classes, 'class')} in total")
     history = History(before.round + 1, renamed, sorted(cleared), _deciders(earlier, decided, before))
     return table, replace(settings, classes=classes if settings.classes is None else settings.classes), asdict(history)
 

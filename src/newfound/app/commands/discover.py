@@ -35,7 +35,7 @@ class Discover(WithSettings):
 
     examples = {  # noqa: RUF012 - a mapping nobody changes
         "estimate how many classes there are": "newfound discover photos",
-        "there are twelve in all": "newfound discover photos --classes 12",
+        "you expect twelve classes in total": "newfound discover photos --classes 12",
         "labels from a table instead of folders": "newfound discover photos --labels labels.csv",
         "check which classes other seeds find too": "newfound discover photos --repeat 3",
         "another round, after newfound review": "newfound discover photos --continue newfound-photos",

@@ -18,7 +18,7 @@ function repaint() {
 function toggle(i) {
   selected[selected.has(i) ? "delete" : "add"](i);
   repaint();
-  announce(`${selected.has(i) ? "Selected" : "No longer selected"}; ${selected.size} in all`);
+  announce(`${selected.has(i) ? "Selected" : "No longer selected"}; ${selected.size} in total`);
 }
 
 function clearSelection() {
