@@ -19,7 +19,7 @@ from newfound.report.findings import (
     similar_pairs,
     wrong_labels,
 )
-from newfound.report.flat_map import map_of
+from newfound.report.kept_map import map_of
 from newfound.report.large_classes import large_known_classes
 from newfound.report.page import render_page
 from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails

@@ -14,7 +14,7 @@ from newfound.errors import UserError
 from newfound.methods import own_settings
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.large_classes import LargeClass
-from newfound.report.similar_images import Floats
+from newfound.similar_images import Floats
 from newfound.runs.decisions import initial_state
 from newfound.runs.results import Results, read_json
 from newfound.settings import method_name

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from newfound.report.large_classes import LargeClass
-from newfound.report.similar_images import CELLS, Floats, Ints, blocks, nearest, unit_rows
+from newfound.similar_images import CELLS, Floats, Ints, blocks, nearest, unit_rows
 from newfound.runs.nearest_class import nearest_classes
 
 SURE, CLEARLY = 0.3, 3.0  # confidence, and how many times that of the runner-up, to stand against a label

@@ -106,7 +106,9 @@ def next_round(
     classes = max(len(earlier.live_names() | set(table.seen_classes()[1])), table.n_known)
     screen.say(f"after {run}: {table.n_labelled:,} labelled in {counted(table.n_known, 'class')}, {classes} in all")
     history = History(before.round + 1, renamed, sorted(cleared), _deciders(earlier, decided, before))
-    return table, replace(settings, classes=classes if settings.classes is None else settings.classes), asdict(history)
+    if settings.classes is None and not method_of(settings).NEEDS.own_count:
+        settings = replace(settings, classes=classes)
+    return table, settings, asdict(history)
 
 
 def _deciders(earlier: Reviewed, labels: dict[str, str | None], before: History) -> dict[str, tuple[Decider, int]]:

@@ -17,7 +17,7 @@ from newfound.settings.presets import Preset
 from newfound.settings.value_types import as_meant
 from newfound.text import did_you_mean, sentence
 
-METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd")
+METHODS = ("sdas", "simgcd", "gcd", "kmeans", "hdbscan", "legogcd", "cms", "mugcd")
 FULL_EPOCHS = 200  # the paper's
 QUICK_EPOCHS = 60
 LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory
@@ -51,7 +51,7 @@ class Settings:
 
     classes: int | None = None
     """How many classes there are in all, the known ones and those to discover. auto (None from Python) estimates it;
-    newfound bench and study then take the true number."""
+    newfound bench and study then take the true number. hdbscan finds its own number, and takes none."""
     method: str | MethodSettings = "sdas"
     """The method to train with. newfound methods lists them, and newfound discover --method NAME --help shows the
     options of one."""
