@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from newfound.training.heads import only
 from newfound.training.learner import Prediction, Predictor
 from newfound.training.loop import Trained
 from newfound.training.task import Journal, Pretrained, Progress, Referee, Task
+
+if TYPE_CHECKING:
+    from newfound.methods.hdbscan import DenseCount
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,14 @@ def count(pretrained: Pretrained, labels: NDArray[np.int64], screen: Screen) -> 
             return count_classes(features, labels, on_progress=lambda done, total: progress.update(done, total=total))
 
     return from_first(counted)
+
+
+def dense_count(pretrained: Pretrained, labels: NDArray[np.int64]) -> DenseCount:
+    """How many classes HDBSCAN would find."""
+    from newfound.methods.hdbscan import count_dense
+
+    features = pretrained.features
+    return from_first(lambda: count_dense(features, labels))
 
 
 def with_count(

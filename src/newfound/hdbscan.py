@@ -158,12 +158,11 @@ def _stability(tree: DenseGroups, n: int, groups: int) -> NDArray[np.float64]:
     is_group = tree.child >= n
     born[tree.child[is_group] - n] = tree.density[is_group]
     group = tree.parent - n
-    return np.bincount(group, weights=(tree.density - born[group]) * tree.size, minlength=groups)
+    lasting = (tree.density - born[group]) * tree.size
+    return np.asarray(np.bincount(group, weights=lasting, minlength=groups), dtype=np.float64)
 
 
-def _members(
-    tree: DenseGroups, above: NDArray[np.int64], whole: NDArray[np.bool_], n: int
-) -> NDArray[np.int64]:
+def _members(tree: DenseGroups, above: NDArray[np.int64], whole: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
     """The largest group of each image that is taken whole, numbered from 0."""
     cluster = np.full(len(above), NO_CLUSTER)
     for g in range(1, len(above)):

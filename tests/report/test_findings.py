@@ -3,8 +3,8 @@ import pytest
 
 from newfound.report import findings
 from newfound.report.findings import duplicate_groups, similar_classes, similar_pairs, wrong_labels
-from newfound.similar_images import nearest, nearest_among, unit_rows
 from newfound.runs.nearest_class import nearest_classes
+from newfound.similar_images import nearest, nearest_among, unit_rows
 
 
 def blobs(sizes, dim=16, spread=0.15, seed=0):

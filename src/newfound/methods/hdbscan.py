@@ -6,7 +6,7 @@ Images that lie in no dense group are in none of the classes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from newfound.hdbscan import MOST_DIRECTIONS, NO_CLUSTER, density_clusters, usua
 from newfound.methods import Needs
 from newfound.methods.cms import class_means, with_class_on_top
 from newfound.settings import DataFacts, Training, filled
+from newfound.text import counted
 from newfound.training.heads import NearestCentre
 from newfound.training.learner import Learner, Predictor
 from newfound.training.loop import Trained, all_features, classified
@@ -84,7 +85,7 @@ def fit(task: Task, s: Settings) -> Trained:
         f"labels new ones, agrees with the clustering on {100 * agree:.1f} %"
     )
     probabilities = with_class_on_top(nearest.probabilities, classes)
-    return Trained(learner.predictor(), type(nearest)(nearest.features, probabilities), task.labels, ~placed)
+    return Trained(learner.predictor(), replace(nearest, probabilities=probabilities), task.labels, ~placed)
 
 
 def found_clusters(task: Task, s: Settings) -> NDArray[np.int64]:
@@ -115,6 +116,29 @@ def named_clusters(clusters: NDArray[np.int64], labels: NDArray[np.int64], n_kno
     meant |= {cluster: n_known + i for i, cluster in enumerate(others)}
     number = np.array([meant[cluster] for cluster in range(len(meant))], dtype=np.int64)
     return np.where(placed, number[clusters], NO_CLUSTER)
+
+
+@dataclass(frozen=True)
+class DenseCount:
+    """How many classes there seem to be, and the share of images in none of them."""
+
+    classes: int
+    known: int
+    none: float
+
+    def __str__(self) -> str:
+        return (
+            f"{counted(self.classes, 'class')} by density, {self.known:,} of them known; "
+            f"{100 * self.none:.0f} % of the images are in none of them"
+        )
+
+
+def count_dense(features: NDArray[np.float32], labels: NDArray[np.int64]) -> DenseCount:
+    """The known classes and every other dense group, with the usual settings; labels are -1 for unlabelled."""
+    labelled, known = int((labels >= 0).sum()), int(labels.max(initial=-1)) + 1
+    clusters = density_clusters(features, labels, usual_cluster_size(labelled / max(known, 1)))
+    classes = named_clusters(clusters, labels, known)
+    return DenseCount(max(int(classes.max()) + 1, known), known, float((classes < 0).mean()))
 
 
 class Means(Learner):

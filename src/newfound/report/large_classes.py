@@ -43,7 +43,7 @@ def large_known_classes(embeddings: NDArray[np.floating], given: Ints, classes: 
     [(3, 1, 20, 2)]
     """
     labelled = np.bincount(given[given >= 0], minlength=n_known)[:n_known]
-    sizes = labelled + np.bincount(classes[given < 0], minlength=n_known)[:n_known]
+    sizes = labelled + np.bincount(classes[(given < 0) & (classes >= 0)], minlength=n_known)[:n_known]
     unit = unit_rows(embeddings)
     found = []
     for k in np.flatnonzero(labelled):

@@ -16,6 +16,7 @@ from newfound.atomic import load_json
 from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning
+from newfound.methods import method_of
 from newfound.runs.places import ROUND as FILE
 from newfound.runs.results import Results
 from newfound.runs.resuming import SECTION as COMMAND
