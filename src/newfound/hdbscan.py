@@ -55,16 +55,16 @@ def density_clusters(
     labels: NDArray[np.int64],
     min_cluster_size: int,
     min_samples: int = 1,
-    directions: int | None = None,
+    directions: int = 0,
 ) -> NDArray[np.int64]:
     """The cluster of each image, from 0, or `NO_CLUSTER`; of features N×d and labels, -1 for unlabelled.
 
     In many dimensions everything is about equally far from everything, and no place is dense. So the images are
-    clustered on their t-SNE map (`newfound.flat_map`), or in so many principal ``directions``.
+    clustered on their t-SNE map (`newfound.flat_map`), or in so many principal ``directions``, if any.
     """
     from newfound.flat_map import flat_map  # which loads scikit-learn
 
-    places = flat_map(features) if directions is None else principal_directions(features, directions)
+    places = principal_directions(features, directions) if directions else flat_map(features)
     if len(np.unique(places, axis=0)) < 2 or len(places) <= min_samples:
         return np.full(len(places), NO_CLUSTER, dtype=np.int64)
     return chosen_clusters(dense_groups(places, min_cluster_size, min_samples), labels)

@@ -51,9 +51,9 @@ class Settings:
     min_samples: int = 1
     """How many neighbours an image must have nearby to lie in a dense place. More of them: more images are in no
     class."""
-    directions: int | None = None
-    """Cluster in so many principal directions, 1 to 30. Default: in the two of the t-SNE map that the report shows,
-    with which far more labelled images are grouped as their labels say."""
+    directions: int = 0
+    """Cluster in so many principal directions, at most 30. 0: on the t-SNE map that the report shows, where far more
+    labelled images are grouped as their labels say."""
     temperature: float = 0.1
     """How sharply distances from the centres become probabilities."""
 
@@ -63,8 +63,7 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     assert s.min_cluster_size is not None
     require("min_cluster_size", s.min_cluster_size, s.min_cluster_size >= 2, "at least 2")
     require("min_samples", s.min_samples, s.min_samples >= 1, "at least 1")
-    allowed = s.directions is None or 1 <= s.directions <= MOST_DIRECTIONS
-    require("directions", s.directions, allowed, f"between 1 and {MOST_DIRECTIONS}")
+    require("directions", s.directions, 0 <= s.directions <= MOST_DIRECTIONS, f"between 0 and {MOST_DIRECTIONS}")
     require("temperature", s.temperature, 0 < s.temperature < np.inf, "a number above 0")
     return s
 
