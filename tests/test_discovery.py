@@ -282,7 +282,7 @@ def test_settings_may_be_keywords(folder, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"epoch": 3}, r"epoch=3 is not a setting of sdas \(did you mean epochs\?\)"),
     ({"epochs": "ten"}, "epochs must be int or None; found epochs='ten'"),
-    ({"method": "dbscan"}, "method='dbscan' is not a method"),
+    ({"method": "umap"}, "method='umap' is not a method"),
     ({"method": "gcd", "beta": 0.5}, "beta=0.5 is not a setting of gcd"),
     ({"settings": 12}, "settings must be a newfound.Settings; a single setting is a keyword: classes=12; found"),
     ({"folder": 5}, "folder must be a path"),

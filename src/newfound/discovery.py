@@ -128,5 +128,6 @@ def discover_table(
         assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
         write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
         write_model(run, found.predictor, embeddings, opened.backbone, labels, assignment, settings, oracle)
-        kmeans = found.task.clusters().clusters if referee is not None else None
+        classes = len(assignment.class_names) if settings.classes is None else settings.classes  # of its own number
+        kmeans = replace(found.task, classes=classes).clusters().clusters if referee is not None else None
         return Discovery(run.path, write_score(run, referee, assignment, kmeans, oracle))

@@ -20,13 +20,13 @@ from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
 from newfound.estimator_labels import encoded, new_labels, with_none_of_these
 from newfound.estimator_settings import settings_of, value_errors
+from newfound.fitting import Found
 from newfound.runs.journal import MemoryJournal
 from newfound.runs.none_of_these import likeness, references_of
 from newfound.screen import Screen
 from newfound.settings import DataFacts
 from newfound.sources.vectors import Embeddings
 from newfound.text import counted
-from newfound.training.learner import Predictor
 from newfound.training.task import Pretrained
 
 CHUNK = 1024  # samples predicted at a time
@@ -41,7 +41,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     Parameters
     ----------
     n_classes : int, default=None
-        Total number of classes, known and new. None: estimated.
+        Total number of classes, known and new. None: estimated. "hdbscan" finds its own number.
     method : str, default="sdas"
         The name of a method: "sdas" trains twice; "kmeans" trains nothing. ``newfound methods`` lists them all.
     epochs : int, default=None
@@ -71,7 +71,9 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     is_new_ : ndarray of bool of shape (n_classes,)
         Which of ``classes_`` are new.
     labels_ : ndarray of shape (n_samples,)
-        Class of each training sample, as ``predict`` returns it: a labelled sample may be in another class.
+        Class of each training sample, as ``predict`` returns it: a labelled sample may be in another class. With
+        "hdbscan", its cluster, or -1 or "none of these" for a sample in no cluster; ``predict`` always returns the
+        nearest class.
     anchors_ : ndarray of int of shape (n_anchors,)
         Unlabelled training samples that served as pseudo-labels in the last epoch, such as the anchors of "sdas".
     class_count_ : `newfound.class_count.ClassCount` or None
@@ -160,7 +162,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
 
         self.n_iter_ = len(journal.entries)
         self.anchors_ = np.flatnonzero(found.is_anchor)
-        self._keep(found.predictor, rows, known, targets)
+        self._keep(found, rows, known, targets)
         if self.n_classes is not None and found.empty:
             warnings.warn(
                 f"{counted(found.empty, 'new class')} ended up empty, left out: a smaller n_classes than "
@@ -240,10 +242,9 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         validate_data(self, X if rows.ndim == 2 else rows[:, 0], reset=reset, skip_check_array=True)
         return np.asarray(rows)
 
-    def _keep(
-        self, predictor: Predictor, rows: NDArray[np.floating], known: NDArray[Any], targets: NDArray[np.int64]
-    ) -> None:
+    def _keep(self, found: Found, rows: NDArray[np.floating], known: NDArray[Any], targets: NDArray[np.int64]) -> None:
         """What predicts, what it predicts for the training samples, and what they are like."""
+        predictor = found.predictor
         for part in (predictor.tail, predictor.head, predictor.classifier):
             if part is not None:
                 part.cpu().double().eval().requires_grad_(False)
@@ -253,6 +254,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.is_new_ = np.arange(len(self.classes_)) >= len(known)
         features, probabilities = self._predicted(rows)
         self.labels_ = self.classes_[probabilities.argmax(dim=1).numpy()]
+        if found.none is not None:  # clusters of the method's own, of which predict has the centres
+            self.labels_ = with_none_of_these(self.classes_[found.prediction.classes.numpy()], found.none)
         self._references, distances = references_of(F.normalize(features, dim=1).float(), targets, seed=0)
         self._usual_distances = distances.numpy()
 

@@ -36,6 +36,8 @@ def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
     for key, value in values.items():
         if not fits(value, types[key]) and value is not None:
             raise ValueError(f"{_parameter(key)} must be {described(types[key])}; found {value!r}")
+    if method.NEEDS.own_count:
+        del values["classes"]
     if not method.NEEDS.training:
         values = {key: value for key, value in values.items() if key not in OF_TRAINING}
     else:

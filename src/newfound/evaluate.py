@@ -21,7 +21,8 @@ class Accuracy:
 def cluster_accuracy(true: ArrayLike, predicted: ArrayLike, known: ArrayLike) -> Accuracy:
     """The field's main number: one best matching of clusters to classes over all samples, then read per group.
 
-    ``known`` says for each sample whether its true class is a known one.
+    ``known`` says for each sample whether its true class is a known one. A sample in no cluster, -1 in ``predicted``,
+    is never right.
 
     >>> cluster_accuracy([0, 0, 1, 1], [5, 5, 2, 5], [True, True, False, False])
     Accuracy(all=0.75, old=1.0, new=0.5)
@@ -82,11 +83,19 @@ def rand_index(true: ArrayLike, predicted: ArrayLike) -> float:
 def matched_classes(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each sample the class that its cluster is matched with, so that most samples agree (Hungarian method).
 
-    Where there are more clusters than classes, some are matched with a number that is no class.
+    Where there are more clusters than classes, some are matched with a number that is no class. A sample in no cluster
+    (-1) has none, which is -1.
 
-    >>> matched_classes(np.array([7, 7, 900, 900]), np.array([5, 5, 2, 5]))
-    array([  7,   7, 900,   7])
+    >>> matched_classes(np.array([7, 7, 900, 900, 7]), np.array([5, 5, 2, 5, -1]))
+    array([  7,   7, 900,   7,  -1])
     """
+    placed = predicted >= 0
+    found = np.full(len(true), -1, dtype=np.int64)
+    found[placed] = _matched(true[placed], predicted[placed])
+    return found
+
+
+def _matched(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
     ids, places = np.unique(np.concatenate([true, predicted]), return_inverse=True)  # what ids are does not matter
     classes, clusters = np.split(places, 2)
     counts = np.zeros((len(ids), len(ids)), dtype=np.int64)
@@ -112,9 +121,10 @@ def _checked(
         )
     if known.dtype != bool:
         raise ValueError(f"known must be boolean, one entry per sample; found dtype {known.dtype}")
-    for name, array in (("true", true), ("predicted", predicted)):
-        if not np.issubdtype(array.dtype, np.integer) or array.min() < 0:
-            raise ValueError(f"{name} must hold non-negative integers; found dtype {array.dtype}")
+    for name, array, lowest in (("true", true, 0), ("predicted", predicted, -1)):
+        if not np.issubdtype(array.dtype, np.integer) or array.min() < lowest:
+            what = "non-negative integers" if lowest == 0 else "non-negative integers, or -1 for none"
+            raise ValueError(f"{name} must hold {what}; found dtype {array.dtype}")
     return true.astype(np.int64), predicted.astype(np.int64), known
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,13 +15,16 @@ from torch import Tensor
 from newfound.class_count import ClassCount, count_classes
 from newfound.distributed import from_first, processes
 from newfound.errors import UserError, option
-from newfound.methods import decide, is_oracle, method_of
+from newfound.methods import check_installed, decide, is_oracle, method_of
 from newfound.screen import Screen
 from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
 from newfound.training.heads import only
 from newfound.training.learner import Prediction, Predictor
 from newfound.training.loop import Trained
 from newfound.training.task import Journal, Pretrained, Progress, Referee, Task
+
+if TYPE_CHECKING:
+    from newfound.methods.hdbscan import DenseCount
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Found:
     is_anchor: NDArray[np.bool_]  # N: treated as labelled for a new class in the last epoch
     empty: int  # new classes that nothing was put into, and that are left out
     task: Task
+    none: NDArray[np.bool_] | None = None  # N: in none of the classes; None: every one is in a class
 
 
 def count(pretrained: Pretrained, labels: NDArray[np.int64], screen: Screen) -> ClassCount:
@@ -45,6 +50,14 @@ def count(pretrained: Pretrained, labels: NDArray[np.int64], screen: Screen) -> 
     return from_first(counted)
 
 
+def dense_count(pretrained: Pretrained, labels: NDArray[np.int64]) -> DenseCount:
+    """How many classes HDBSCAN would find."""
+    from newfound.methods.hdbscan import count_dense
+
+    features = pretrained.features
+    return from_first(lambda: count_dense(features, labels))
+
+
 def with_count(
     settings: Settings,
     facts: DataFacts,
@@ -52,10 +65,12 @@ def with_count(
     labels: NDArray[np.int64],
     screen: Screen,
 ) -> tuple[Settings, DataFacts, ClassCount | None]:
-    """With a number of classes: the one that was given, or an estimate."""
+    """With a number of classes: the one that was given, or an estimate; without one where the method finds its own."""
     if settings.classes is not None:
         return settings, replace(facts, classes=settings.classes), None
     fewest = max(facts.known, 2)
+    if method_of(settings).NEEDS.own_count:
+        return settings, replace(facts, classes=fewest), None
     decide(settings, replace(facts, classes=fewest))  # a mistake in the settings should not wait for the count
     found = count(pretrained(), labels, screen)
     classes = max(found.best, fewest)
@@ -95,12 +110,15 @@ def fit(
     classes as ``fewest`` are kept even if they are empty.
     """
     method, training = method_of(settings), Training.of(settings)
+    check_installed(settings)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(
             pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,
             is_oracle(settings),
         )  # fmt: skip
         trained = method.fit(task, settings.method)
+    if trained.none is not None:
+        counted = ~trained.none if counted is None else counted & ~trained.none
     return _in_use(task, trained, classes_in_use(trained.prediction, task.n_known, counted, fewest))
 
 
@@ -115,7 +133,7 @@ def _in_use(task: Task, trained: Trained, kept: Tensor) -> Found:
     predictor = replace(trained.predictor, classifier=only(trained.predictor.classifier, kept))
     is_anchor = (trained.labels >= 0) & (task.labels < 0)
     empty = trained.prediction.probabilities.shape[1] - len(kept)
-    return Found(predictor, trained.prediction.of(kept), is_anchor, empty, task)
+    return Found(predictor, trained.prediction.of(kept), is_anchor, empty, task, trained.none)
 
 
 def classes_in_use(

@@ -33,7 +33,8 @@ SCHEDULE = {"epochs": EPOCHS, "batch_size": 60, "projector_width": 256}
 def settings_of(method: Method, **changes: object) -> Settings:
     """Decided, for a quick run."""
     training = SCHEDULE if method.NEEDS.training else {"batch_size": 60}
-    return decide(Settings(CLASSES, method.Settings(), device="cpu", **{**training, **changes}), FACTS)
+    classes = None if method.NEEDS.own_count else CLASSES
+    return decide(Settings(classes, method.Settings(), device="cpu", **{**training, **changes}), FACTS)
 
 
 def run(

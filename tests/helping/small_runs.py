@@ -70,7 +70,7 @@ def write_run(
 
 
 def _picture(k: int, i: int, side: int) -> Image.Image:
-    random = np.random.default_rng([k, i])
+    random = np.random.default_rng([k % 97, i])  # -1 is no class
     pixels = np.array([(k * 90) % 255, (k * 50 + 60) % 255, 200 - (k * 40) % 150]) + random.normal(
         0, 60, (side, side, 3)
     )
@@ -97,3 +97,14 @@ def small_run(root: Path) -> Results:
 def write_stability(results: Results, stability: Stability) -> None:
     """As a run with several seeds leaves it."""
     results.run.write_json("stability.json", {"results": digest_of(results.run.path), **stability.as_json()})
+
+
+def run_with_images_left_out(root: Path) -> Results:
+    """A known class and a new one, ten images each; six images, three of them labelled, are none of these."""
+    classes = [0] * 10 + [1] * 10 + [-1] * 6
+    given = [0] * 5 + [-1] * 15 + [0] * 3 + [-1] * 3
+    confidence = [0.9] * 20 + [0.0] * 6
+    files = [f"image{i:02d}.png" for i in range(26)]
+    return write_run(
+        root, files, classes, ("cat", "new-1"), 1, given=given, confidence=confidence, runner_up=[1] * 10 + [0] * 16
+    )

@@ -23,7 +23,8 @@ def facts_of(labels, classes=CLASSES):
 def decided_for(method, labels=LABELS, classes=CLASSES, **changes):
     """Settings of a quick run with nothing left open; changes are of shared or own settings."""
     quick = QUICK if load(method).NEEDS.training else {"device": "cpu"}
-    return decide(with_own(Settings(classes, method), {**quick, **changes}), facts_of(labels, classes))
+    given = None if load(method).NEEDS.own_count else classes
+    return decide(with_own(Settings(given, method), {**quick, **changes}), facts_of(labels, classes))
 
 
 def adapted(source, dim=DIM):
@@ -56,8 +57,8 @@ def new_task(settings, pretrained=None, labels=LABELS, *, journal=None, screen=Q
     """A task on the groups of samples, or on others."""
     training = Training.of(settings)
     return Task(
-        pretrained or adapted(SOURCE), labels, settings.classes, settings.seed, training, journal or MemoryJournal(),
-        screen, Progress(NoBar(), training.epochs, 1), referee, is_oracle(settings),
+        pretrained or adapted(SOURCE), labels, settings.classes or CLASSES, settings.seed, training,
+        journal or MemoryJournal(), screen, Progress(NoBar(), training.epochs, 1), referee, is_oracle(settings),
     )  # fmt: skip
 
 

@@ -3,8 +3,8 @@ import pytest
 
 from newfound.report import findings
 from newfound.report.findings import duplicate_groups, similar_classes, similar_pairs, wrong_labels
-from newfound.report.similar_images import nearest, nearest_among, unit_rows
 from newfound.runs.nearest_class import nearest_classes
+from newfound.similar_images import nearest, nearest_among, unit_rows
 
 
 def blobs(sizes, dim=16, spread=0.15, seed=0):
@@ -23,7 +23,7 @@ def unsure(n):
 
 @pytest.mark.parametrize("cells", [1, 500, 1 << 20])
 def test_neighbours_are_those_of_a_full_table(monkeypatch, cells):
-    monkeypatch.setattr("newfound.report.similar_images.CELLS", cells)
+    monkeypatch.setattr("newfound.similar_images.CELLS", cells)
     unit = unit_rows(np.random.default_rng(1).normal(size=(60, 5)))
     queries = np.array([3, 59, 0, 17])
     table = unit @ unit.T
@@ -37,7 +37,7 @@ def test_neighbours_where_there_are_hardly_any():
 
 
 def test_nearest_among_others(monkeypatch):
-    monkeypatch.setattr("newfound.report.similar_images.CELLS", 50)
+    monkeypatch.setattr("newfound.similar_images.CELLS", 50)
     random = np.random.default_rng(2)
     points, others = random.normal(size=(20, 3)).astype(np.float32), random.normal(size=(30, 3)).astype(np.float32)
     index, distance = nearest_among(points, others, 4)

@@ -23,10 +23,14 @@ def read(tmp_path):
     return read
 
 
+def chosen(name):
+    return Settings(None if load(name).NEEDS.own_count else 10, name, device="cpu")
+
+
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("changes", [{}, {"views": "fresh"}, {"backbone": "dino_vits16", "weights": Path("/w/ü.pth")}])
 def test_settings_survive_the_file(read, name, changes):
-    settings = decide(replace(Settings(10, name, device="cpu", seed=3), **changes), FACTS)
+    settings = decide(replace(chosen(name), seed=3, **changes), FACTS)
     config = read(config_text(settings, {"data": {"fingerprint": "abc", "labels": None}}))
     assert config.settings == settings
     assert config.sections == {"data": {"fingerprint": "abc"}}
@@ -44,7 +48,7 @@ def test_places_are_absolute(read):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_file_holds_every_setting_that_plays_a_part_and_no_other(name):
-    settings = decide(Settings(10, name, device="cpu"), FACTS)
+    settings = decide(chosen(name), FACTS)
     shared, _, own = config_text(settings, {}).partition("[method]\n")
     written = [line.split(" = ")[0] for line in shared.splitlines()[1:] if line]
     assert written == [f.name for f in fields(settings) if getattr(settings, f.name) is not None]

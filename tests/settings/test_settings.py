@@ -141,7 +141,7 @@ def test_settings_by_name_are_shared_or_the_methods_own():
 
 
 WRONG_TYPES = [
-    ({"method": "dbscan"}, "method='dbscan' is not a method; there are sdas, simgcd, gcd, "),
+    ({"method": "umap"}, "method='umap' is not a method; there are sdas, simgcd, gcd, "),
     ({"method": "simgdc"}, r"method='simgdc' is not a method \(did you mean simgcd\?\)"),
     ({"method": 5}, "method must be the name of a method, or the Settings of one such as .*; found method=5"),
     ({"method": sdas}, "method must be the name of a method"),

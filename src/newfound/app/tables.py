@@ -44,7 +44,8 @@ def show_classes(found: Discovery, screen: Screen) -> None:
         screen.say(sentence)
     in_known = int(sizes[: a.n_known].sum())
     in_new = counted(int(sizes.sum()) - in_known, "image")
-    screen.say(f"{in_new} in {counted(len(new), 'new class')}, {in_known:,} in known ones.")
+    in_none = f"; {none:,} are none of these" if (none := a.none()) else ""
+    screen.say(f"{in_new} in {counted(len(new), 'new class')}, {in_known:,} in known ones{in_none}.")
 
 
 def show_labelled(labelled: Labelled, screen: Screen) -> None:

@@ -12,11 +12,11 @@ from xml.sax.saxutils import quoteattr
 from newfound.errors import UserError, as_path
 from newfound.export.outputs import check_free, new_file
 from newfound.export.reviewed_run import (
-    NOT_A_CLASS_NAME,
     VERDICTS,
     exported_classes,
     given_name,
     human_class,
+    no_class_name,
     own_names_first,
     plain,
     read_decided,
@@ -76,7 +76,7 @@ def export_label_studio(run: Path | str, out: Path | str, *, screen: Screen | No
 def choice_names(reviewed: Reviewed) -> dict[int, str]:
     """What each class is called as a choice, `NOT_A_CLASS` too: printable, and all different."""
     numbers = [*sorted(reviewed.names), NOT_A_CLASS]
-    names = [*(reviewed.names[k] for k in numbers[:-1]), NOT_A_CLASS_NAME]
+    names = [*(reviewed.names[k] for k in numbers[:-1]), no_class_name(reviewed)]
     printable = [shown(plain(name)).replace("\n", "\\n") for name in names]
     return dict(zip(numbers, own_names_first(names, printable, str), strict=True))
 

@@ -58,8 +58,9 @@ def _rows(results: Results) -> Iterator[list[Cell]]:
     for i, final in enumerate(results.final_labels()):
         given = int(results.given[i])
         yield [
-            results.files[i], final.label, final.is_new, final.decided_by, final.round, a.class_names[a.classes[i]],
-            round(float(a.confidence[i]), 6), a.class_names[given] if given >= 0 else None,
+            results.files[i], final.label, final.is_new, final.decided_by, final.round, a.name_of(a.classes[i]),
+            round(float(a.confidence[i]), 6) if a.classes[i] >= 0 else None,
+            a.class_names[given] if given >= 0 else None,
             *([True] if results.oracle else []),
         ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from newfound.runs.assignments import NONE_OF_THESE
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.results import read_results
 from newfound.runs.review_state import NOT_A_CLASS, Reviewed
@@ -47,7 +48,12 @@ def classes_with_images(reviewed: Reviewed) -> list[int]:
 
 def class_name(reviewed: Reviewed, number: int) -> str:
     """Of a class, `NOT_A_CLASS` or `REJECTED`."""
-    return {NOT_A_CLASS: NOT_A_CLASS_NAME, REJECTED: REJECTED_NAME}.get(number) or reviewed.names[number]
+    return {NOT_A_CLASS: no_class_name(reviewed), REJECTED: REJECTED_NAME}.get(number) or reviewed.names[number]
+
+
+def no_class_name(reviewed: Reviewed) -> str:
+    """What images in no class are called: by whether the model left some out itself."""
+    return NONE_OF_THESE if reviewed.results.assignment.none() else NOT_A_CLASS_NAME
 
 
 def human_class(reviewed: Reviewed, image: int) -> int | None:

@@ -44,7 +44,7 @@ def _found_class(reviewed: Reviewed, number: int) -> FoundClass:
 
 
 def columns_of(results: Results) -> dict[str, Any]:
-    """A table of the images by column, as in assignments.csv; `class` is None where a person says that it has none."""
+    """A table of the images by column, as in assignments.csv; `class` is None for an image in none of the classes."""
     a, final = results.assignment, results.final_labels()
     names = np.array([*a.class_names, None], dtype=object)  # -1, unlabelled, is None
     return {
@@ -53,7 +53,7 @@ def columns_of(results: Results) -> dict[str, Any]:
         "class": [label.label for label in final],
         "is_new": [bool(label.is_new) for label in final],
         "decided_by": [label.decided_by for label in final],
-        "model_class": names[a.classes],
+        "model_class": [a.name_of(k) for k in a.classes.tolist()],
         "confidence": a.confidence,
         "runner_up": names[a.runner_up],
         "runner_up_confidence": a.runner_up_confidence,

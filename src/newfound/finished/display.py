@@ -53,6 +53,8 @@ def _sizes(classes: Sequence[FoundClass]) -> str:
 
 def _head(results: Results, metrics: dict[str, Any] | None) -> str:
     parts = [counted(len(results), "image"), f"{int((results.given >= 0).sum()):,} labelled"]
+    if none := results.assignment.none():
+        parts.append(f"{none:,} none of these")
     scores = {word: (metrics or {}).get(name) for name, word in SCORES.items()}
     if found := [f"{word} {100 * score:.1f} %" for word, score in scores.items() if isinstance(score, int | float)]:
         parts.append(f"accuracy {' / '.join(found)}")

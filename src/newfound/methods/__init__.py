@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError
@@ -31,6 +32,8 @@ class Needs:
     strong_view: bool = False  # the first of the two views is strongly augmented
     first_training: str | None = None  # the method that its first training is one of
     pixels: bool = False
+    own_count: bool = False  # it finds the number of classes itself, and takes none
+    package: str | None = None  # an optional one, which an extra of the method's name installs
     prompts: bool = False  # in the trunk
 
 
@@ -81,13 +84,27 @@ def own_settings(settings: Settings) -> Any:
 def decide(settings: Settings, facts: DataFacts) -> Settings:
     """Settings of a run with nothing left open: the user's, else the preset's, else the method's, else the rule's."""
     method, device = method_of(settings), resolve_device(settings.device)
+    if method.NEEDS.own_count and settings.classes is not None:
+        why = f"has no effect with {method.NAME}, which finds its own number of classes"
+        raise SettingError("classes", settings.classes, why)
+    classes = None if method.NEEDS.own_count else facts.classes
     facts = replace(facts, preset=settings.preset or preset_for(facts.images, facts.classes))
     values = {**method.DEFAULTS, **method.PRESETS.get(facts.preset, {})}
     settings = decided_shared(
-        replace(settings, classes=facts.classes), facts, trains=method.NEEDS.training, values=values, device=device
+        replace(settings, classes=classes), facts, trains=method.NEEDS.training, values=values, device=device
     )
     own = method.decided(own_settings(settings), facts, Training.of(settings))
     return replace(settings, method=cast(MethodSettings, own))
+
+
+def check_installed(settings: Settings) -> None:
+    """Raise if the method needs an optional package that is not there; only a run needs it, not what it has left."""
+    method = method_of(settings)
+    if method.NEEDS.package is not None and find_spec(method.NEEDS.package) is None:
+        raise UserError(
+            f"the method {method.NAME} needs the package {method.NEEDS.package}. "
+            f'Install it: pip install "newfound[{method.NAME}]"'
+        )
 
 
 def is_oracle(settings: Settings) -> bool:

@@ -175,11 +175,22 @@ def cut_probabilities(cut: Cut, n_classes: int) -> Tensor:
     """
     centres = NearestCentre(class_means(cut.rows, cut.classes, n_classes))
     logits: Tensor = centres(cut.rows)
-    probabilities = (logits / CLASS_TEMPERATURE).softmax(dim=1)
-    rows, own, top = torch.arange(len(cut.rows)), torch.from_numpy(cut.classes), probabilities.argmax(dim=1)
-    highest, of_own = probabilities[rows, top], probabilities[rows, own]
-    probabilities[rows, top], probabilities[rows, own] = of_own, highest  # where they differ, the two change places
-    return probabilities
+    return with_class_on_top((logits / CLASS_TEMPERATURE).softmax(dim=1), cut.classes)
+
+
+def with_class_on_top(probabilities: Tensor, classes: NDArray[np.int64]) -> Tensor:
+    """The same N×K, but where ``classes`` has another class than the most probable one, the two change places; where it
+    has none (-1), nothing does.
+
+    >>> with_class_on_top(torch.tensor([[0.7, 0.3], [0.6, 0.4]]), np.array([1, -1]))
+    tensor([[0.3000, 0.7000],
+            [0.6000, 0.4000]])
+    """
+    rows, top = torch.arange(len(probabilities)), probabilities.argmax(dim=1)
+    own = torch.where(torch.from_numpy(classes) < 0, top, torch.from_numpy(classes))
+    changed = probabilities.clone()
+    changed[rows, top], changed[rows, own] = probabilities[rows, own], probabilities[rows, top]
+    return changed
 
 
 def cms_losses(

@@ -19,7 +19,7 @@ from newfound.report.findings import (
     similar_pairs,
     wrong_labels,
 )
-from newfound.report.flat_map import map_of
+from newfound.report.kept_map import map_of
 from newfound.report.large_classes import large_known_classes
 from newfound.report.page import render_page
 from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails
@@ -58,7 +58,8 @@ def look_through(
     screen.say("checking for suspicious labels, and drawing the map")
     with threadpool_limits(1):  # the same sums, and so the same findings, on every number of cores
         labels = wrong_labels(embeddings, results.given, a.classes, a.confidence, a.runner_up_confidence)
-        merges = similar_classes(embeddings, a.classes, a.runner_up, a.n_known)
+        placed = np.flatnonzero(a.classes >= 0)
+        merges = similar_classes(embeddings[placed], a.classes[placed], a.runner_up[placed], a.n_known)
         large = large_known_classes(embeddings, results.given, a.classes, a.n_known)
         copies = similar_pairs(embeddings, SAME_FEATURES)
         places = map_of(results.run, embeddings)

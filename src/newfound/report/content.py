@@ -14,10 +14,10 @@ from newfound.errors import UserError
 from newfound.methods import own_settings, reading_note
 from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
 from newfound.report.large_classes import LargeClass
-from newfound.report.similar_images import Floats
 from newfound.runs.decisions import initial_state
 from newfound.runs.results import Results, read_json
 from newfound.settings import method_name
+from newfound.similar_images import Floats
 
 SHOWN = 8  # images of a class that only other seeds have
 CERTAIN, UNCERTAIN = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image
@@ -57,6 +57,7 @@ def page_content(
         },
         "classes": [{"id": k, "name": name, "kind": _kind(k, a.n_known)} for k, name in enumerate(a.class_names)],
         "unseen": list(a.unseen),
+        "none_of_these": a.none(),
         "count": count,
         "stability": stability_of(results),
         "anchors": results.run.journal.pseudo_labels(),
@@ -89,6 +90,7 @@ def summary(
     """What came out, in plain words, a sentence each."""
     parts = [
         _of_classes(results),
+        _of_none(results),
         _of_count(results, count),
         "" if results.stability is None else results.stability.sentence(results.assignment),
         _of_labels(results, findings.labels),
@@ -115,6 +117,12 @@ def _of_classes(results: Results) -> str:
     return f"{sorted_into}: {known:,} known and {new:,} newly found. The new ones hold {_n(in_new, 'image')}."
 
 
+def _of_none(results: Results) -> str:
+    left_out = results.assignment.none()
+    share = _percent(left_out / len(results))
+    return f"{_n(left_out, 'image')} ({share}) {_was(left_out)} put into none of these classes." if left_out else ""
+
+
 def _of_count(results: Results, count: dict[str, Any] | None) -> str:
     if count is None:
         return ""
@@ -138,7 +146,7 @@ def _of_labels(results: Results, wrong: Sequence[WrongLabel]) -> str:
 
 
 def _of_confidence(results: Results) -> str:
-    confidence = results.assignment.confidence
+    confidence = results.assignment.confidence[results.assignment.classes >= 0]
     sure, unsure = int((confidence >= CERTAIN).sum()), int((confidence < UNCERTAIN).sum())
     text = f"It is sure of {_n(sure, 'image')} (confidence of {_percent(CERTAIN)} or more)"
     return f"{text} and unsure of {unsure:,} (below {_percent(UNCERTAIN)})." if unsure else f"{text}."

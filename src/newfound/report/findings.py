@@ -13,8 +13,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from newfound.report.large_classes import LargeClass
-from newfound.report.similar_images import CELLS, Floats, Ints, blocks, nearest, unit_rows
 from newfound.runs.nearest_class import nearest_classes
+from newfound.similar_images import CELLS, Floats, Ints, blocks, nearest, unit_rows
 
 SURE, CLEARLY = 0.3, 3.0  # confidence, and how many times that of the runner-up, to stand against a label
 CONFUSED = 0.05  # share of a label's images that go the same way, from which it is the model that confuses the two
@@ -119,7 +119,7 @@ def wrong_labels(
 def _confusion(given: Ints, classes: Ints) -> NDArray[np.float64]:
     """Of the other images with the same label, the share that the model puts into the same class as this one."""
     labelled = given >= 0
-    size = int(max(given.max(), classes.max())) + 1
+    size = int(max(given.max(), classes.max())) + 2  # the last column, -1, is none of the classes
     counts = np.zeros((size, size))
     np.add.at(counts, (given[labelled], classes[labelled]), 1.0)
     others = np.maximum(counts.sum(axis=1)[given] - 1, 1)
@@ -223,6 +223,8 @@ def similar_classes(
     >>> [pair.classes for pair in found]
     [(0, 1)]
     """
+    if not len(classes):
+        return []
     size = int(max(classes.max(), runner_up.max())) + 1
     sizes = np.bincount(classes, minlength=size)
     unit = unit_rows(embeddings)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from newfound.report.similar_images import Floats, Ints, unit_rows
+from newfound.similar_images import Floats, Ints, unit_rows
 
 FEWEST_OTHERS = 3  # known classes to compare with
 CLEARLY_FEWER = 3.0  # standard deviations between the labels there are and those expected
@@ -43,7 +43,7 @@ def large_known_classes(embeddings: NDArray[np.floating], given: Ints, classes: 
     [(3, 1, 20, 2)]
     """
     labelled = np.bincount(given[given >= 0], minlength=n_known)[:n_known]
-    sizes = labelled + np.bincount(classes[given < 0], minlength=n_known)[:n_known]
+    sizes = labelled + np.bincount(classes[(given < 0) & (classes >= 0)], minlength=n_known)[:n_known]
     unit = unit_rows(embeddings)
     found = []
     for k in np.flatnonzero(labelled):

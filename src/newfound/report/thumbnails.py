@@ -74,7 +74,7 @@ def gallery_order(classes: NDArray[np.int64], confidence: NDArray[np.float64], f
     [2, 0, 3, 1]
     """
     queues = []
-    for k in range(int(classes.max(initial=-1)) + 1):
+    for k in [*range(int(classes.max(initial=-1)) + 1), -1]:  # what is in no class comes last
         members = np.flatnonzero(classes == k)
         queues.append(_ends_first(members[np.argsort(-confidence[members], kind="stable")].tolist()))
     rounds = itertools.chain.from_iterable(itertools.zip_longest(*queues))

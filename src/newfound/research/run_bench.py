@@ -12,7 +12,7 @@ from typing import Any
 from newfound.atomic import write_atomically
 from newfound.discovery import discover_table
 from newfound.distributed import done_by_first
-from newfound.methods import own_settings, reading_note
+from newfound.methods import method_of, own_settings, reading_note
 from newfound.research.datasets import Benchmark, load_benchmark
 from newfound.research.datasets.image_table import BenchmarkTable, table_of, truth_of
 from newfound.research.markdown import table as markdown_table
@@ -82,9 +82,10 @@ def prepare(
     benchmark = load_benchmark(dataset, root, lists=lists)
     with screen.track("reading images", len(benchmark)) as progress:
         table = table_of(benchmark, root, lambda done, total: progress.update(done, total=total))
+    own_count = method_of(settings).NEEDS.own_count
     settings = replace(
         settings,
-        classes=settings.classes or len(benchmark.known) + len(benchmark.new),
+        classes=settings.classes or (None if own_count else len(benchmark.known) + len(benchmark.new)),
         preset=settings.preset or (dataset if dataset in PRESETS else None),
     )
     return benchmark, table, settings

@@ -25,6 +25,7 @@ RSS = {"method": "rss", "rho": 0.0}
 ORCA = {"method": "orca", "rho": 0.0}
 RANKSTATS = {"method": "rankstats", "rho": 0.0}
 UNO = {"method": "uno", "rho": 0.0}
+HDBSCAN = {"method": "hdbscan"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ STUDIES: dict[str, Study] = {
         "Results of the methods that newfound has",
         (
             Row("k-means", KMEANS, published.KMEANS),
+            Row("HDBSCAN (its own number of classes)", HDBSCAN),
             *_both_starts("RS+", RANKSTATS, published.RANKSTATS),
             *_both_starts("UNO+", UNO, published.UNO),
             *_both_starts("ORCA", ORCA, published.ORCA),

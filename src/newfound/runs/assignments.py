@@ -15,7 +15,7 @@ from newfound.runs.folder import RunFolder
 from newfound.runs.nearest_class import nearest_classes
 
 ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
-NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen
+NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen, or in none of the classes of a run
 ROWS = 1024  # of probabilities that are held a second time
 
 
@@ -26,19 +26,28 @@ class Assignment:
     class_names: tuple[str, ...]  # K: known ones first
     unseen: tuple[str, ...]  # known by name alone: no labelled image, so nothing can be recognised as them
     n_known: int
-    classes: NDArray[np.int64]  # N
-    confidence: NDArray[np.float64]  # N
+    classes: NDArray[np.int64]  # N: -1 for none of these; what comes closest is then the runner-up
+    confidence: NDArray[np.float64]  # N: 0 for none of these
     runner_up: NDArray[np.int64]  # N
     runner_up_confidence: NDArray[np.float64]  # N
     is_anchor: NDArray[np.bool_]  # N: treated as labelled for a new class in the last epoch
 
     def sizes(self) -> NDArray[np.int64]:
         """Images per class."""
-        return np.bincount(self.classes, minlength=len(self.class_names))
+        return np.bincount(self.classes[self.classes >= 0], minlength=len(self.class_names))
+
+    def none(self) -> int:
+        """Images that are none of these."""
+        return int((self.classes < 0).sum())
+
+    def name_of(self, k: int) -> str:
+        """Of a class, or of none of these."""
+        return self.class_names[k] if k >= 0 else NONE_OF_THESE
 
     def mean_confidence(self) -> NDArray[np.float64]:
         """Per class, 0 where it is empty."""
-        total = np.bincount(self.classes, weights=self.confidence, minlength=len(self.class_names))
+        placed = self.classes >= 0
+        total = np.bincount(self.classes[placed], self.confidence[placed], minlength=len(self.class_names))
         return total / np.maximum(self.sizes(), 1)
 
     def most_certain(self, k: int, n: int) -> list[int]:
@@ -54,17 +63,19 @@ def check_names(class_names: Sequence[str]) -> None:
 
 
 def assign(found: Found, known_names: tuple[str, ...], unseen: tuple[str, ...] = ()) -> Assignment:
-    """Take the most probable class of each image."""
+    """Take the most probable class of each image, or none where the method says so."""
     probabilities = found.prediction.probabilities.numpy()
     names = new_names(known_names + unseen, probabilities.shape[1] - len(known_names))
     best, second = two_best(probabilities)
     rows = np.arange(len(probabilities))
+    none = np.zeros(len(rows), dtype=bool) if found.none is None else found.none
+    second = np.where(none, best, second)
     return Assignment(
         class_names=known_names + names,
         unseen=unseen,
         n_known=len(known_names),
-        classes=best,
-        confidence=probabilities[rows, best].astype(np.float64),
+        classes=np.where(none, -1, best),
+        confidence=np.where(none, 0.0, probabilities[rows, best]).astype(np.float64),
         runner_up=second,
         runner_up_confidence=probabilities[rows, second].astype(np.float64),
         is_anchor=found.is_anchor,
@@ -105,14 +116,16 @@ def write_assignment(
     """assignments.csv and classes.csv; a run that used the truth has a last column that says so."""
     mark = ["true"] if oracle else []
     given = [table.class_names[label] if label >= 0 else "" for label in table.labels]
+    placed = (a.classes >= 0).tolist()
     run.write_csv(
         "assignments.csv",
         ["file", "given_label", "class", "is_new", "confidence", "runner_up", "runner_up_confidence", "is_anchor"]
         + ["oracle"] * oracle,
         (
             [
-                file, given[i], a.class_names[a.classes[i]], yes_or_no(a.classes[i] >= a.n_known),
-                f"{a.confidence[i]:.6f}", a.class_names[a.runner_up[i]], f"{a.runner_up_confidence[i]:.6f}",
+                file, given[i], a.name_of(a.classes[i]), yes_or_no(a.classes[i] >= a.n_known) if placed[i] else "",
+                f"{a.confidence[i]:.6f}" if placed[i] else "", a.class_names[a.runner_up[i]],
+                f"{a.runner_up_confidence[i]:.6f}",
                 yes_or_no(a.is_anchor[i]), *mark,
             ]
             for i, file in enumerate(table.files)

@@ -39,12 +39,12 @@ def read_config(path: Path) -> Config:
     """Read it back, in one sentence for the user if that cannot be."""
     content = read_tables(path)
     table = content.pop("settings", {})
-    if "classes" not in table:
-        raise UserError(f"{path} has no [settings] with a number of classes: it is not from a newfound run")
     name = table.pop("method", "sdas")
     if name not in METHODS:
         raise UserError(f"{path} has the method {name!r}, which this version does not know. Update newfound.")
     method = load(name)
+    if "classes" not in table and not method.NEEDS.own_count:
+        raise UserError(f"{path} has no [settings] with a number of classes: it is not from a newfound run")
     earlier_version = "method" not in content
     if earlier_version:
         own = _own_of_earlier(method.NAME, method.Settings, table)

@@ -14,7 +14,7 @@ from newfound.runs.rounds import History, read_history
 class FinalLabel:
     """Of one image."""
 
-    label: str | None  # None: a person says that it is in none of the classes
+    label: str | None  # None: a person, or a model that leaves images out, says that it is in none of the classes
     is_new: bool | None  # is the class a newly found one; None without a class
     decided_by: Decider
     round: int | None  # in which it was decided; None for a given label, which was there before the first

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from newfound.atomic import load_json
 from newfound.errors import UserError, as_path
-from newfound.runs.assignments import Assignment
+from newfound.runs.assignments import NONE_OF_THESE, Assignment
 from newfound.runs.config import Config, read_config
 from newfound.runs.folder import RunFolder
 from newfound.runs.places import resuming_words
@@ -96,7 +96,7 @@ class Results:
 
     @property
     def labels(self) -> tuple[str | None, ...]:
-        """The final label of each image, by the name it has since a review; None where a person says it has none."""
+        """The final label of each image, by the name it has since a review; None where it is in none."""
         return tuple(final.label for final in self.final_labels())
 
     @cached_property
@@ -140,8 +140,8 @@ def _results(run: RunFolder, classes: list[dict[str, str]], images: list[dict[st
         class_names=names,
         unseen=tuple(row["name"] for row in classes if not row["id"]),
         n_known=sum(row["kind"] == "known" for row in own),
-        classes=_array(images, "class", index.__getitem__, np.int64),
-        confidence=_array(images, "confidence", float, np.float64),
+        classes=_array(images, "class", {**index, NONE_OF_THESE: -1}.__getitem__, np.int64),
+        confidence=_array(images, "confidence", lambda text: float(text or 0), np.float64),
         runner_up=_array(images, "runner_up", index.__getitem__, np.int64),
         runner_up_confidence=_array(images, "runner_up_confidence", float, np.float64),
         is_anchor=_array(images, "is_anchor", "true".__eq__, np.bool_),

@@ -37,7 +37,7 @@ class Reviewed:
     results: Results
     names: dict[int, str]  # of the classes there are now, by number
     known: set[int]  # of them, those that were known or have a known class merged in
-    class_of: NDArray[np.int64]  # N: number of a class, or NOT_A_CLASS
+    class_of: NDArray[np.int64]  # N: number of a class, or NOT_A_CLASS: dismissed, or none of these from the start
     verdict: NDArray[np.int8]  # N: 1 accepted as being of its class, -1 rejected, 0 not judged
     placed: NDArray[np.bool_]  # N: a person put it where it is
     merged: dict[int, int] = field(default_factory=dict)  # a class that is gone: the one it went into
@@ -217,7 +217,8 @@ class Reviewed:
         label, verdict, number = self.label_of_given(image), self.verdict[image], self.class_of[image]
         if label >= 0 and not self.placed[image] and verdict <= 0 and not (verdict < 0 and number == label):
             return "given"
-        return "person" if self.placed[image] or verdict or number == NOT_A_CLASS else "model"
+        dismissed = number == NOT_A_CLASS != self.results.assignment.classes[image]
+        return "person" if self.placed[image] or verdict or dismissed else "model"
 
     def next_labels(self) -> dict[str, str | None]:
         """File to class name: what the next round may take as labelled; None where a person took the label away.

@@ -16,6 +16,7 @@ from newfound.atomic import load_json
 from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning
+from newfound.methods import method_of
 from newfound.runs.places import ROUND as FILE
 from newfound.runs.results import Results
 from newfound.runs.resuming import SECTION as COMMAND
@@ -107,7 +108,9 @@ def next_round(
     labelled = f"{table.n_labelled:,} labelled in {counted(table.n_known, 'class')}"
     screen.say(f"with the decisions on {run}: {labelled}, {counted(classes, 'class')} in total")
     history = History(before.round + 1, renamed, sorted(cleared), _deciders(earlier, decided, before))
-    return table, replace(settings, classes=classes if settings.classes is None else settings.classes), asdict(history)
+    if settings.classes is None and not method_of(settings).NEEDS.own_count:
+        settings = replace(settings, classes=classes)
+    return table, settings, asdict(history)
 
 
 def _deciders(earlier: Reviewed, labels: dict[str, str | None], before: History) -> dict[str, tuple[Decider, int]]:

@@ -90,7 +90,8 @@ def read_truth(path: Path, table: ImageTable) -> Truth:
 def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64], n_known: int) -> dict[str, Any]:
     """The content of metrics.json; accuracies as fractions, ``None`` where a group has no image.
 
-    ``predicted`` and ``kmeans`` are classes of all images of the table, of which the first ``n_known`` are known ones.
+    ``predicted`` and ``kmeans`` are classes of all images of the table, of which the first ``n_known`` are known ones;
+    -1 in ``predicted`` is none of these, which is never right.
     """
     ours, baseline = predicted[truth.images], kmeans[truth.images]
     args = (truth.classes, ours, truth.known)
@@ -103,10 +104,11 @@ def score(truth: Truth, predicted: NDArray[np.int64], kmeans: NDArray[np.int64],
         "ari": rand_index(truth.classes, ours),
         "images_scored": len(truth.images),
         "images_without_truth": truth.without_truth,
+        "images_none_of_these": int((ours < 0).sum()),
         "true_classes": len(np.unique(truth.classes)),
     }
     metrics = _without_nan(metrics)
-    metrics["confusion"] = _confusion(truth.known, ours < n_known)
+    metrics["confusion"] = _confusion(truth.known, ours, n_known)
     metrics["per_class"] = {truth.names[k]: share for k, share in class_accuracies(truth.classes, ours).items()}
     return metrics
 
@@ -134,10 +136,10 @@ def oracle_mark(settings: Settings, truth: Truth | None, screen: Screen) -> str 
     return ORACLE
 
 
-def _confusion(known: NDArray[np.bool_], put_into_known: NDArray[np.bool_]) -> dict[str, int]:
+def _confusion(known: NDArray[np.bool_], predicted: NDArray[np.int64], n_known: int) -> dict[str, int]:
     """How many images of known and of new classes were put into known and into new ones, right or wrong."""
     groups = {"known": known, "new": ~known}
-    answers = {"known": put_into_known, "new": ~put_into_known}
+    answers = {"known": (predicted >= 0) & (predicted < n_known), "new": predicted >= n_known}
     return {f"{g}_as_{a}": int((groups[g] & answers[a]).sum()) for g in groups for a in answers}
 
 

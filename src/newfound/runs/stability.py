@@ -113,10 +113,11 @@ def _elsewhere(runs: Sequence[Assignment], seeds: Sequence[int]) -> list[Elsewhe
 
 
 def _shared(one: Assignment, other: Assignment) -> NDArray[np.int64]:
-    """K×K': images in class k here and k' there."""
+    """K×K': images in class k here and k' there; not those that are in no class."""
     shape = len(one.class_names), len(other.class_names)
     table = np.zeros(shape, dtype=np.int64)
-    np.add.at(table, (one.classes, other.classes), 1)
+    placed = (one.classes >= 0) & (other.classes >= 0)
+    np.add.at(table, (one.classes[placed], other.classes[placed]), 1)
     return table
 
 

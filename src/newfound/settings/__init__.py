@@ -17,7 +17,7 @@ from newfound.settings.presets import Preset
 from newfound.settings.value_types import as_meant, checks_names
 from newfound.text import did_you_mean, sentence
 
-METHODS = ("sdas", "simgcd", "gcd", "kmeans", "legogcd", "cms", "mugcd", "rss", "orca", "rankstats", "uno")
+METHODS = ("sdas", "simgcd", "gcd", "kmeans", "hdbscan", "legogcd", "cms", "mugcd", "rss", "orca", "rankstats", "uno")
 FULL_EPOCHS = 200  # the paper's
 QUICK_EPOCHS = 60
 LARGEST_IMAGE, MOST_VIEWS = 4096, 1000  # beyond that, the views of one image fill the memory
@@ -52,7 +52,7 @@ class Settings:
 
     classes: int | None = None
     """Total number of classes, known ones and those to discover. auto (None in Python): estimate it; newfound bench and
-    study use the true number instead."""
+    study use the true number instead. hdbscan finds its own number."""
     method: str | MethodSettings = "sdas"
     """The method to train with. newfound methods lists them; newfound discover --method NAME --help shows the options
     of one."""

@@ -40,6 +40,7 @@ class Trained:
     predictor: Predictor
     prediction: Prediction  # after the last epoch
     labels: Labels  # what the last epoch was trained with
+    none: NDArray[np.bool_] | None = None  # N: in none of the classes, whatever the prediction says; None: no one is
 
 
 def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw = half_labelled) -> Trained:

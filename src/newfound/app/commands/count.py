@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -22,10 +22,13 @@ class Count(Command):
     """Estimate how many classes a folder of images has, known and new, without training.
 
     FOLDER is laid out as for newfound discover, which makes the same estimate if --classes is not given, and reuses
-    the bank.
+    the bank. With --by hdbscan, the number is that of the dense groups that newfound discover --method hdbscan finds.
     """
 
-    examples = {"a curve, and the number": "newfound count photos"}  # noqa: RUF012 - a mapping nobody changes
+    examples = {  # noqa: RUF012 - a mapping nobody changes
+        "a curve, and the number": "newfound count photos",
+        "a second opinion": "newfound count photos --by hdbscan",
+    }
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The folder with the images."""
@@ -35,6 +38,9 @@ class Count(Command):
     """Folders in FOLDER that hold images to sort, in addition to one called unlabelled."""
     known: Annotated[tuple[str, ...], NAMES] = ()
     """Folders in FOLDER that are known classes although their names, such as other or misc, suggest otherwise."""
+    by: Literal["kmeans", "hdbscan"] = "kmeans"
+    """How to count. kmeans: the number of clusters that serves the labelled images best, with a plausible range.
+    hdbscan: the dense groups there are; needs the extra newfound[hdbscan]."""
     backbone: Annotated[str, NAME] = Settings.backbone
     """The network that turns images into features; newfound discover --help lists the choices."""
     weights: Annotated[Path | None, FILE] = None
@@ -58,8 +64,8 @@ class Count(Command):
         from newfound.training.opened_images import OpenedImages
 
         settings = Settings(
-            backbone=self.backbone, weights=self.weights, image_size=self.image_size, bank_dir=self.bank_dir,
-            device=self.device,
+            method=self.by, backbone=self.backbone, weights=self.weights, image_size=self.image_size,
+            bank_dir=self.bank_dir, device=self.device,
         )  # fmt: skip
         check_folder(self.folder)
         check_settings(settings)
@@ -69,4 +75,8 @@ class Count(Command):
         table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen, folders)
         warn_of_skipped(table.skipped, "newfound discover lists them in skipped.csv", screen)
         opened = OpenedImages(table, settings, screen)
-        show_count(fitting.count(opened.pretrained, table.seen_classes()[0], screen), screen)
+        labels = table.seen_classes()[0]
+        if self.by == "kmeans":
+            show_count(fitting.count(opened.pretrained, labels, screen), screen)
+        else:
+            screen.say(f"{fitting.dense_count(opened.pretrained, labels)}.")

@@ -12,7 +12,7 @@ const newfound = {
 };
 globalThis.newfound = newfound;
 
-const NO_CLASS = -1; // images that a person has taken out of every class
+const NO_CLASS = -1; // images that a person has taken out of every class, or that the model put into none
 const UP_FRONT = 12; // tiles in a strip
 const AT_ONCE = 120; // tiles that "show all" adds at a time
 
@@ -116,8 +116,12 @@ function classOf(id) {
   return classById.get(id) ?? null;
 }
 
+function noClassName() {
+  return content.none_of_these ? "none of these" : "not a class";
+}
+
 function className(id) {
-  if (id === NO_CLASS) return "not a class";
+  if (id === NO_CLASS) return noClassName();
   const now = classOf(id);
   if (now) return shown(now.name);
   const once = content.classes.find((c) => c.id === id);

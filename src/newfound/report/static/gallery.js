@@ -312,7 +312,7 @@ function allOf(id, list) {
 }
 
 function asideClass(id) {
-  return id === NO_CLASS && members.get(NO_CLASS)?.length ? { id: NO_CLASS, name: "not a class", kind: "aside" } : null;
+  return id === NO_CLASS && members.get(NO_CLASS)?.length ? { id: NO_CLASS, name: noClassName(), kind: "aside" } : null;
 }
 
 // Which classes, in which order

@@ -3,7 +3,8 @@ import os
 import numpy as np
 import pytest
 
-from newfound.report.flat_map import _settled, flat_map, map_of
+from newfound.flat_map import _settled, flat_map
+from newfound.report.kept_map import map_of
 from newfound.runs.folder import RunFolder
 
 

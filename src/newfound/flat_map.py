@@ -1,4 +1,4 @@
-"""The map: a place in the plane for every image, alike ones close together. Kept as map.npy in the run folder."""
+"""The map: a place in the plane for every image, alike ones close together."""
 
 from __future__ import annotations
 
@@ -11,29 +11,13 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from newfound.report.similar_images import Floats, Ints, nearest_among, unit_rows
-from newfound.runs.folder import RunFolder
+from newfound.similar_images import Floats, Ints, nearest_among, unit_rows
 
 DIRECTIONS = 50  # principal ones that t-SNE starts from
 LAID_OUT = 5000  # images by t-SNE itself; the others are placed among them
 FEWEST = 30  # with fewer t-SNE has hardly a neighbourhood to keep, and the last bits decide who is near whom
 AMONG = 3  # neighbours whose middle an image is placed in
 TIED = 1e-4  # of the largest: directions whose lengths differ by less have no order of their own
-
-
-def map_of(run: RunFolder, embeddings: NDArray[np.floating]) -> Floats:
-    """The map of a run, N×2 between 0 and 1: read if it is there and not older than the embeddings, else made."""
-    path, source = run.path / "map.npy", run.path / "embeddings.npy"
-    if path.is_file() and (not source.is_file() or path.stat().st_mtime_ns >= source.stat().st_mtime_ns):
-        try:
-            places = run.read_array(path.name)
-        except (ValueError, OSError):
-            places = np.empty(0)
-        if places.shape == (len(embeddings), 2) and np.isfinite(places).all():
-            return np.asarray(places, dtype=np.float32)
-    places = flat_map(embeddings)
-    run.write_array("map.npy", places)
-    return places
 
 
 def flat_map(embeddings: NDArray[np.floating], laid_out: int = LAID_OUT) -> Floats:

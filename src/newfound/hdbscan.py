@@ -1,0 +1,173 @@
+"""HDBSCAN*(BC): clusters are dense groups, as many as there are; labels choose between a group and its parts.
+
+fast-hdbscan builds the tree of dense groups, from one that holds everything down to the densest cores. Which of them
+are the clusters is chosen here, by the mathematics of Castro Gertrudes, Zimek, Sander, Campello: A unified view of
+density-based methods for semi-supervised clustering and classification, Data Mining and Knowledge Discovery 33, 2019
+(section 4.3): a group is taken whole or in parts, whichever agrees better with the labels (BCubed F-measure), and where
+no label tells, whichever is more stable. What lies in none of them is in no cluster.
+
+The semi-supervised mode of fast-hdbscan 0.3.4 itself does not run: numba cannot compile it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+NO_CLUSTER = -1
+MOST_DIRECTIONS = 30  # fast-hdbscan's own search ends there
+FEWEST = 5  # images of a cluster, unless somebody asks for fewer
+ONE_AT_A_TIME = Lock()  # numba may end a program in which two threads begin parallel work together
+
+
+@dataclass(frozen=True)
+class DenseGroups:
+    """The condensed tree: rows say which group or image splits off from which group, and at which density.
+
+    Images are 0 to N-1; groups are numbered from N, the group of everything, and have higher numbers than what they
+    split off from.
+    """
+
+    parent: NDArray[np.int64]
+    child: NDArray[np.int64]
+    density: NDArray[np.float64]  # 1 / distance
+    size: NDArray[np.float64]  # images in the child
+
+
+def usual_cluster_size(labelled_per_class: float) -> int:
+    """The smallest cluster: half as many images as a known class has labelled ones, on average; at least 5.
+
+    >>> usual_cluster_size(100.0), usual_cluster_size(0.0)
+    (50, 5)
+    """
+    return max(FEWEST, int(labelled_per_class / 2))
+
+
+def density_clusters(
+    features: NDArray[np.floating],
+    labels: NDArray[np.int64],
+    min_cluster_size: int,
+    min_samples: int = 1,
+    directions: int = 0,
+) -> NDArray[np.int64]:
+    """The cluster of each image, from 0, or `NO_CLUSTER`; of features N×d and labels, -1 for unlabelled.
+
+    In many dimensions everything is about equally far from everything, and no place is dense. So the images are
+    clustered on their t-SNE map (`newfound.flat_map`), or in so many principal ``directions``, if any.
+    """
+    from newfound.flat_map import flat_map  # which loads scikit-learn
+
+    places = principal_directions(features, directions) if directions else flat_map(features)
+    if len(np.unique(places, axis=0)) < 2 or len(places) <= min_samples:
+        return np.full(len(places), NO_CLUSTER, dtype=np.int64)
+    return chosen_clusters(dense_groups(places, min_cluster_size, min_samples), labels)
+
+
+def principal_directions(features: NDArray[np.floating], count: int) -> NDArray[np.float32]:
+    """The L2-normalised features along those directions in which they differ most: N×count."""
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import normalize
+
+    count = min(count, *features.shape)
+    with threadpool_limits(1):  # the same sums on every number of cores
+        places = PCA(count, svd_solver="full").fit_transform(normalize(features.astype(np.float64)))
+    return np.ascontiguousarray(places, dtype=np.float32)
+
+
+def dense_groups(places: NDArray[np.float32], min_cluster_size: int, min_samples: int) -> DenseGroups:
+    """By fast-hdbscan, which is loaded here. Its first use on a machine takes a minute: numba compiles it."""
+    from fast_hdbscan import fast_hdbscan
+
+    with ONE_AT_A_TIME, _one_thread():
+        tree: Any = fast_hdbscan(
+            places, min_samples=min_samples, min_cluster_size=min_cluster_size, reproducible=True, return_trees=True
+        )[3]
+    density = np.minimum(tree.lambda_val.astype(np.float64), np.finfo(np.float32).max)  # infinite between equal images
+    return DenseGroups(tree.parent, tree.child, density, tree.child_size.astype(np.float64))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Of numba: with several, ties between equal distances turn out otherwise, and in the plane they are slower."""
+    import numba
+
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+def chosen_clusters(tree: DenseGroups, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cut the tree so that clusters agree with the labels, and are stable where no label tells.
+
+    >>> # Four images split into two pairs
+    >>> parent, child = np.array([4, 4, 5, 5, 6, 6]), np.array([5, 6, 0, 1, 2, 3])
+    >>> tree = DenseGroups(parent, child, np.array([1.0, 1, 2, 2, 2, 2]), np.array([2.0, 2, 1, 1, 1, 1]))
+    >>> chosen_clusters(tree, np.array([0, -1, 1, -1])).tolist()
+    [0, 0, 1, 1]
+    """
+    n = len(labels)
+    groups = max(tree.parent.max(), tree.child.max()) + 1 - n if len(tree.parent) else 1
+    is_group = tree.child >= n
+    above = np.full(groups, -1)
+    above[tree.child[is_group] - n] = tree.parent[is_group] - n
+    agreement, of_parts = _agreement(tree, labels, above)
+    stability = _stability(tree, n, groups)
+    stability_of_parts, whole = np.zeros(groups), np.zeros(groups, dtype=bool)
+    for g in range(groups - 1, 0, -1):  # parts before what they are parts of; the group of everything is no cluster
+        better, as_good = agreement[g] > of_parts[g], agreement[g] == of_parts[g]
+        whole[g] = better or (as_good and stability[g] >= stability_of_parts[g])
+        of_parts[above[g]] += agreement[g] if whole[g] else of_parts[g]
+        stability_of_parts[above[g]] += stability[g] if whole[g] else stability_of_parts[g]
+    return _members(tree, above, whole, n)
+
+
+def _agreement(
+    tree: DenseGroups, labels: NDArray[np.int64], above: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """BCubed F-measure of each group as a cluster; and that of the labelled images that fall out of it one by one while
+    it splits, each as a cluster of its own. Other parts of a group are still to be added to the latter."""
+    n, groups = len(labels), len(above)
+    sizes = np.bincount(labels[labels >= 0])  # of the classes, K
+    single = (tree.child < n) & (labels[np.minimum(tree.child, n - 1)] >= 0)
+    group, label = tree.parent[single] - n, labels[tree.child[single]]
+    counts = np.zeros((groups, len(sizes)))
+    np.add.at(counts, (group, label), 1.0)
+    for g in range(groups - 1, 0, -1):
+        counts[above[g]] += counts[g]
+    labelled = max(int(sizes.sum()), 1)
+    totals = counts.sum(axis=1, keepdims=True)
+    agreement = (2 * counts**2 / np.maximum(totals + sizes, 1)).sum(axis=1) / labelled
+    of_parts, splits = np.zeros(groups), np.isin(group, above)
+    np.add.at(of_parts, group[splits], 2 / (1 + sizes[label[splits]]) / labelled)
+    return agreement, of_parts
+
+
+def _stability(tree: DenseGroups, n: int, groups: int) -> NDArray[np.float64]:
+    """For each group the densities that its images stay in it for, added up (excess of mass)."""
+    born = np.zeros(groups)
+    is_group = tree.child >= n
+    born[tree.child[is_group] - n] = tree.density[is_group]
+    group = tree.parent - n
+    lasting = (tree.density - born[group]) * tree.size
+    return np.asarray(np.bincount(group, weights=lasting, minlength=groups), dtype=np.float64)
+
+
+def _members(tree: DenseGroups, above: NDArray[np.int64], whole: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+    """The largest group of each image that is taken whole, numbered from 0."""
+    cluster = np.full(len(above), NO_CLUSTER)
+    for g in range(1, len(above)):
+        cluster[g] = g if cluster[above[g]] == NO_CLUSTER and whole[g] else cluster[above[g]]
+    found, image = np.full(n, NO_CLUSTER), tree.child < n
+    found[tree.child[image]] = cluster[tree.parent[image] - n]
+    numbers = np.unique(found[found >= 0])
+    return np.where(found >= 0, np.searchsorted(numbers, found), NO_CLUSTER).astype(np.int64)

@@ -1,0 +1,217 @@
+"""HDBSCAN as a method: its own number of classes, and images in none of them."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from helping.contract import FACTS, FAR_APART, new_journal
+from helping.groups import CLASSES, KNOWN, LABELS, QUIET, SOURCE, TRUE, N
+from helping.pictures import write_folder
+from helping.quick_discovery import discover, rows
+from helping.tasks import adapted, decided_for, facts_of, new_task
+from newfound import CategoryDiscovery, fitting
+from newfound.app.main import main
+from newfound.errors import SettingError, UserError
+from newfound.methods import decide, hdbscan
+from newfound.methods.hdbscan import count_dense, fit, named_clusters
+from newfound.runs.results import read_results
+from newfound.settings import Settings
+from newfound.sources.vectors import Embeddings
+
+pytest.importorskip("fast_hdbscan")
+ROWS = FAR_APART.evaluation(np.arange(N)).numpy()
+FAST = {"image_size": 32, "bank_views": 2, "batch_size": 12}
+
+
+def stopped(capsys, *words):
+    """What the command line says when it refuses these words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["newfound", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert end.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def trained_on(source=FAR_APART, labels=LABELS, journal=None, **changes):
+    settings = decided_for("hdbscan", labels, **changes)
+    return fit(
+        new_task(settings, adapted(source, source.evaluation([0]).shape[1]), labels, journal=journal), settings.method
+    )
+
+
+def with_outliers():
+    """Six groups around a circle, and four samples at right angles to all of them; rows, labels."""
+    angles = np.pi / 3 * TRUE + 0.05 * np.random.default_rng(0).normal(size=N)
+    circle = np.pad(np.stack([np.cos(angles), np.sin(angles)], axis=1), ((0, 0), (0, 4)))
+    rows = np.concatenate([circle, 10 * np.eye(4, 6, k=2)])
+    return rows + 0.01 * np.random.default_rng(1).normal(size=rows.shape), np.concatenate([LABELS, np.full(4, -1)])
+
+
+def test_planted_groups_are_the_classes_and_known_ones_have_their_names():
+    trained = trained_on()
+    found = trained.prediction.classes.numpy()
+    assert found.max() + 1 == CLASSES
+    assert (found == TRUE)[TRUE < KNOWN].all()
+    assert trained.none.mean() < 0.05
+    assert len(trained.predictor.classifier.weight) == CLASSES
+
+
+def test_outliers_are_in_none_of_the_classes():
+    rows, labels = with_outliers()
+    trained = trained_on(Embeddings(rows), labels, directions=6)
+    assert trained.none[N:].all()
+    assert trained.none[:N].mean() < 0.1
+    assert trained.prediction.probabilities.shape == (N + 4, CLASSES)
+
+
+def test_the_smallest_cluster_is_half_the_labelled_part_of_a_class():
+    labels = np.repeat([0, 1, -1], [40, 20, 100])
+    assert decided_for("hdbscan", labels).method.min_cluster_size == 15
+    assert decided_for("hdbscan", np.full(50, -1)).method.min_cluster_size == 5
+    assert decided_for("hdbscan", labels, min_cluster_size=7).method.min_cluster_size == 7
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("min_cluster_size", 1), ("min_samples", 0), ("directions", 31), ("temperature", 0.0)]
+)
+def test_settings_that_make_no_sense_are_refused(setting, value):
+    with pytest.raises(SettingError, match=setting):
+        decided_for("hdbscan", **{setting: value})
+
+
+def test_a_number_of_classes_is_refused(tmp_path, capsys):
+    with pytest.raises(SettingError, match="classes=6 has no effect with hdbscan, which finds its own number"):
+        decide(Settings(6, "hdbscan", device="cpu"), FACTS)
+    folder = str(write_folder(tmp_path)[0])
+    assert "--classes 6 has no effect with hdbscan" in stopped(
+        capsys, "discover", folder, "--method=hdbscan", "--classes=6"
+    )
+
+
+def test_classes_are_not_counted_first():
+    def unwanted():
+        raise AssertionError("features were asked for")
+
+    settings = Settings(method="hdbscan", device="cpu")
+    same, facts, count = fitting.with_count(settings, facts_of(LABELS, 0), unwanted, LABELS, QUIET)
+    assert (same, facts.classes, count) == (settings, KNOWN, None)
+
+
+def test_a_cluster_without_labelled_images_is_nobodys():
+    clusters, labels = np.array([0, 0, 1, 1, -1]), np.array([1, -1, -1, -1, 0])
+    assert named_clusters(clusters, labels, n_known=2).tolist() == [1, 1, 2, 2, -1]
+
+
+def test_the_clusters_are_kept_by_the_run(tmp_path, monkeypatch):
+    first = trained_on(journal=new_journal(tmp_path))
+    monkeypatch.setattr(hdbscan, "density_clusters", None)  # not asked again
+    again = trained_on(journal=new_journal(tmp_path))
+    assert torch.equal(first.prediction.probabilities, again.prediction.probabilities)
+    assert np.array_equal(first.none, again.none)
+
+
+def test_nothing_dense_leaves_everything_out(monkeypatch):
+    monkeypatch.setattr(hdbscan, "density_clusters", lambda features, *_: np.full(len(features), -1))
+    trained = trained_on(SOURCE, np.full(N, -1))
+    assert trained.none.all()
+    assert trained.prediction.probabilities.shape == (N, 2)
+    assert torch.isfinite(trained.prediction.probabilities).all()
+
+
+def test_the_count_is_that_of_the_classes():
+    found = count_dense(ROWS, LABELS)
+    assert (found.classes, found.known) == (CLASSES, KNOWN)
+    assert str(found).startswith("6 classes by density, 3 of them known; ")
+
+
+# Without the extra
+
+
+@pytest.fixture
+def missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fast_hdbscan", None)
+
+
+NAMED = r'needs the package fast_hdbscan\. Install it: pip install "newfound\[hdbscan\]"'
+
+
+@pytest.mark.usefixtures("missing")
+def test_a_missing_package_is_named_before_anything_is_read(tmp_path, capsys):
+    with pytest.raises(UserError, match=NAMED):
+        discover(write_folder(tmp_path)[0], method="hdbscan")
+    with pytest.raises(ValueError, match=NAMED):
+        CategoryDiscovery(method="hdbscan").fit(np.eye(8), [0, 1] + [-1] * 6)
+    assert "newfound[hdbscan]" in stopped(capsys, "count", str(tmp_path / "images"), "--by=hdbscan")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["images"]
+
+
+@pytest.mark.usefixtures("missing")
+def test_settings_of_a_finished_run_need_no_package():
+    assert decided_for("hdbscan").method.min_samples == 1
+
+
+# Whole runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """On pictures of one colour each, of which the density says nothing: clusters are as planted here."""
+    root = tmp_path_factory.mktemp("run")
+    images, truth = write_folder(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hdbscan, "density_clusters", planted)
+        discover(images, method="hdbscan", out=root / "out", truth=truth, bank_dir=root / "bank", **FAST)
+    return root / "out"
+
+
+def planted(features, labels, *_):
+    """The labelled images of a class, two clusters of others, and every fifth image in none."""
+    clusters = np.where(labels >= 0, labels, labels.max() + 1 + np.arange(len(labels)) % 2)
+    return np.where(np.arange(len(labels)) % 5 == 0, -1, clusters)
+
+
+def test_a_run_says_which_images_are_none_of_these(run):
+    table = rows(run / "assignments.csv")
+    none = [row for i, row in enumerate(table) if i % 5 == 0]
+    assert {(row["class"], row["is_new"], row["confidence"]) for row in none} == {("none of these", "", "")}
+    assert all(row["runner_up"] for row in none)
+    assert "none of these" not in {row["class"] for i, row in enumerate(table) if i % 5}
+    assert "none of these" not in {row["name"] for row in rows(run / "classes.csv")}
+    results = read_results(run)
+    assert np.flatnonzero(results.assignment.classes < 0).tolist() == list(range(0, len(table), 5))
+    assert results.settings.classes is None
+
+
+def test_a_run_is_scored_with_them_as_wrong(run):
+    from newfound.atomic import load_json
+
+    metrics = load_json(run / "metrics.json")
+    assert metrics["images_none_of_these"] > 0
+    assert metrics["all"] <= 1 - metrics["images_none_of_these"] / metrics["images_scored"]
+    assert sum(metrics["confusion"].values()) == metrics["images_scored"] - metrics["images_none_of_these"]
+
+
+def test_a_finished_run_is_resumed_without_clustering_again(run, monkeypatch):
+    monkeypatch.setattr(hdbscan, "density_clusters", None)
+    before = (run / "assignments.csv").read_bytes()
+    settings = read_results(run).settings
+    discover(Path(read_results(run).root), settings, out=run, resume=True)
+    assert (run / "assignments.csv").read_bytes() == before
+
+
+# The estimator
+
+
+@pytest.mark.parametrize(("names", "none"), [(np.arange(CLASSES), -1), (np.array(list("abcdef")), "none of these")])
+def test_the_estimator_marks_samples_in_no_class(names, none):
+    rows, labels = with_outliers()
+    y = [names[k] if k >= 0 else None for k in labels.tolist()]
+    found = CategoryDiscovery(method="hdbscan", settings={"directions": 6}, random_state=0).fit(rows, y)
+    assert (found.labels_[N:] == none).all()
+    assert none not in found.classes_
+    assert none not in found.predict(rows)
+    assert found.class_count_ is None
