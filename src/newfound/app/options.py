@@ -46,7 +46,7 @@ def help_texts(cls: type) -> dict[str, str]:
 
     >>> from newfound.settings import Settings
     >>> help_texts(Settings)["image_size"]
-    'Side of the square the backbone sees, in pixels.'
+    'Side of the square that the backbone sees, in pixels.'
     """
     return {
         param.arg_name: " ".join((param.description or "").split())

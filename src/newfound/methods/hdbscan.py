@@ -32,9 +32,9 @@ NAME = "hdbscan"
 ABOUT = "dense groups on a map of the frozen features, as many as there are; nothing is trained."
 SOURCE = """\
 Castro Gertrudes, Zimek, Sander, Campello: A unified view of density-based methods for semi-supervised clustering and
-classification, 2019 (HDBSCAN*(BC)); the tree of dense groups is fast-hdbscan's (BSD-2), the choice in it is written
-from the mathematics and equals that code's, which numba cannot compile. Clustered on a t-SNE map: in the features
-themselves hardly anything is dense. Needs pip install "newfound[hdbscan]"."""
+classification, 2019 (HDBSCAN*(BC)); the tree of dense groups is fast-hdbscan's (BSD-2), the choice of clusters
+within it is computed here and matches that code, which numba cannot compile. Clusters are found on a t-SNE map, because
+the features themselves have hardly any dense places. Needs pip install "newfound[hdbscan]"."""
 DEFAULTS: Mapping[str, object] = {}
 PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False, own_count=True, package="fast_hdbscan")

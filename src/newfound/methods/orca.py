@@ -30,11 +30,11 @@ from newfound.training.start import start_at_clusters
 from newfound.training.task import Task
 
 NAME = "orca"
-ABOUT = "pairs of images are to agree, and known classes learn with a margin until new ones are certain; one training."
+ABOUT = "pairs of similar images learn to agree, while a margin slows down the known classes; one training."
 SOURCE = """\
 Cao, Brbić, Leskovec: Open-World Semi-Supervised Learning, ICLR 2022; github snap-stanford/orca (MIT). Losses and
-uncertainty equal the released code, which is for ResNets; here tail and classifier are trained as those of the other
-methods, with their learning rate. On your own folder the classifier starts at clusters."""
+uncertainty match the released code, which is for ResNets; here, tail and classifier are trained like those of the other
+methods, with their learning rate. On your own folder, the classifier starts at clusters."""
 DEFAULTS: Mapping[str, object] = {}
 # Batches and weight decay: the released scripts. Nothing is published for the other data sets; all start at random.
 PRESETS: Mapping[str, Mapping[str, object]] = {

@@ -31,8 +31,8 @@ ABOUT = "a classifier taught by labels and by pairs whose strongest features agr
 SOURCE = """\
 Han, Rebuffi, Ehrhardt, Vedaldi, Zisserman: Automatically Discovering and Learning New Visual Categories with Ranking
 Statistics, ICLR 2020; github k-han/AutoNovel (no licence; written from the mathematics). RS+, with one classifier over
-all classes, is Vaze and others: Generalized Category Discovery, CVPR 2022. Losses and schedules equal the released
-code; labels decide pairs of labelled images, and on your own folder the classifier starts at clusters."""
+all classes, is Vaze and others: Generalized Category Discovery, CVPR 2022. Losses and schedules match the released
+code; labels decide pairs of labelled images, and on your own folder, the classifier starts at clusters."""
 DEFAULTS: Mapping[str, object] = {"weight_decay": 1e-4}
 # Rates, weights and ramps: the launch script of RS+. It has none for Aircraft, which gets those of CUB and Cars.
 _FINE: Mapping[str, object] = {"learning_rate": 0.001, "consistency_weight": 50.0, "ramp": 0.75}

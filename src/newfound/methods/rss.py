@@ -35,11 +35,11 @@ from newfound.training.loop import Trained, train
 from newfound.training.task import Task
 
 NAME = "rss"
-ABOUT = "SimGCD, then again with images as labelled whose near neighbours are in the same new class; two trainings."
+ABOUT = "SimGCD, then again with pseudo-labels for images whose neighbours are in the same new class; two trainings."
 SOURCE = """\
 Peng, Wang, Liu, Cheng: Let's Start Over: Retraining with Selective Samples for Generalized Category Discovery, IJCAI
-2024. No code is public: this is a reading of the paper's summary, not a reproduction; the selection equals an
-independent reference of that reading. On your own folder the classifier starts at clusters."""
+2024. No code is public: this is a reading of the paper's summary, not a reproduction; the selection matches an
+independent reference of that reading. On your own folder, the classifier starts at clusters."""
 READING = True
 DEFAULTS: Mapping[str, object] = {}
 PRESETS: Mapping[str, Mapping[str, object]] = simgcd.PRESETS  # both trainings are SimGCD's: a reading

@@ -33,8 +33,8 @@ ABOUT = "a classifier taught by labels and by pseudo-labels spread evenly over t
 SOURCE = """\
 Fini, Sangineto, Lathuilière, Zhong, Nabi, Ricci: A Unified Objective for Novel Class Discovery, ICCV 2021; github
 DonkeyShot21/UNO (MIT). UNO+, whose pseudo-labels may be known classes, is Vaze and others: Generalized Category
-Discovery, CVPR 2022. Losses, heads and schedule equal the released code; there is one head on a CPU, and on your own
-folder the known classes start at their labelled images."""
+Discovery, CVPR 2022. Losses, heads and schedule match the released code; there is one head on a CPU, and on your own
+folder, the known classes start at their labelled images."""
 DEFAULTS: Mapping[str, object] = {"weight_decay": 1e-4}
 # The one launch script that is public is ImageNet-100's; its values serve all data sets.
 _PUBLISHED: Mapping[str, object] = {"batch_size": 256, "heads": 5, "start": "random"}

@@ -35,9 +35,10 @@ NOT_THE_RUN = (
 )  # what a name leaves out
 
 
-def facts_of(table: ImageTable, classes: int) -> DataFacts:
-    """What the settings of a study's runs depend on."""
-    return DataFacts(len(table), table.n_known, table.n_labelled, len(table.seen_classes()[1]), classes)
+def facts_of(table: ImageTable, classes: int | None) -> DataFacts:
+    """What the settings of a study's runs depend on; a method that finds its own number of classes has none yet."""
+    known = len(table.seen_classes()[1])
+    return DataFacts(len(table), table.n_known, table.n_labelled, known, table.n_known if classes is None else classes)
 
 
 def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | None = None) -> Settings:
@@ -45,7 +46,7 @@ def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | No
     assert base.classes is not None
     changes: dict[str, Any] = dict(row.settings)
     settings = with_own(_of_method(base, str(changes.pop("method"))), changes)
-    facts = facts_of(table, base.classes)
+    facts = facts_of(table, settings.classes)
     decided = decide(settings, facts)
     assert decided.epochs is not None or not row.of_200_epochs
     changes = {}
@@ -73,6 +74,8 @@ def _of_method(base: Settings, name: str) -> Settings:
     }
     if not other.NEEDS.training:
         base = replace(base, **{name: getattr(Settings, name) for name in OF_TRAINING})
+    if other.NEEDS.own_count:
+        base = replace(base, classes=None)
     return replace(base, method=cast(MethodSettings, other.Settings(**own)))
 
 
@@ -106,7 +109,6 @@ class Runner:
         return self._read(row, settings)
 
     def _facts(self, settings: Settings) -> DataFacts:
-        assert settings.classes is not None
         return facts_of(self._table, settings.classes)
 
     @asked_of_first
@@ -167,7 +169,7 @@ def folder_name(settings: Settings, facts: DataFacts) -> str:
     'simgcd-s3-k10'
     """
     name = method_of(settings).NAME
-    usual = decide(Settings(classes=facts.classes, method=name), facts)
+    usual = decide(Settings(classes=settings.classes, method=name), facts)
     pairs = [(settings, usual), (own_settings(settings), usual.method)]
     other = {
         field.name: str(getattr(chosen, field.name))
@@ -176,4 +178,5 @@ def folder_name(settings: Settings, facts: DataFacts) -> str:
         if field.name not in NOT_THE_RUN and getattr(chosen, field.name) != getattr(default, field.name)
     }
     digest = hashlib.sha256(json.dumps(other, sort_keys=True).encode()).hexdigest()[:10]
-    return f"{name}-s{settings.seed}-k{settings.classes}" + (f"-{digest}" if other else "")
+    number = "" if settings.classes is None else f"-k{settings.classes}"
+    return f"{name}-s{settings.seed}{number}" + (f"-{digest}" if other else "")
