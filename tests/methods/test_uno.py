@@ -1,5 +1,6 @@
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -273,6 +274,20 @@ def test_running_statistics_follow_once_per_step_first_view_first():
     norm = learner.new[0].norm
     torch.testing.assert_close(norm.running_mean, reference.running_mean)
     torch.testing.assert_close(norm.running_variance, reference.running_var)
+
+
+def test_half_precision_is_for_tail_and_mlps_alone():
+    settings = decided_for("uno", heads=1)
+    task = new_task(settings)
+    learner = UNO(task, settings.method)
+    learner.begin(task)
+    batch = batch_of(task, np.arange(0, N, 6))
+    single, half = (learner.losses(replace(batch, precision=p)) for p in ("float32", "bfloat16"))
+    for name, part in half.parts.items():
+        assert part.dtype == torch.float32
+        assert part != single.parts[name]
+        torch.testing.assert_close(part, single.parts[name], rtol=0.05, atol=0)  # three digits, then / 0.05
+    assert half.kept["moments"].dtype == torch.float32
 
 
 def test_head_losses_are_those_of_the_last_epoch(tmp_path):
