@@ -15,7 +15,7 @@ from torch import Tensor
 from newfound.class_count import ClassCount, count_classes
 from newfound.distributed import from_first, processes
 from newfound.errors import UserError, option
-from newfound.methods import check_installed, decide, is_oracle, method_of
+from newfound.methods import check_installed, check_size, decide, is_oracle, method_of
 from newfound.screen import Screen
 from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
 from newfound.training.heads import only
@@ -66,6 +66,7 @@ def with_count(
     screen: Screen,
 ) -> tuple[Settings, DataFacts, ClassCount | None]:
     """With a number of classes: the one that was given, or an estimate; without one where the method finds its own."""
+    check_size(settings, facts)
     if settings.classes is not None:
         return settings, replace(facts, classes=settings.classes), None
     fewest = max(facts.known, 2)

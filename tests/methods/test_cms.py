@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from helping.contract import new_journal
 from helping.groups import CLASSES, DIM, LABELS, SOURCE, N
 from helping.tasks import adapted, decided_for, fitted, new_task
+from newfound import fitting
+from newfound.errors import UserError
 from newfound.mean_shift import cluster, mean_shift
 from newfound.methods import cms
 from newfound.methods.cms import cms_losses, decoupled_contrast
@@ -17,8 +19,10 @@ from newfound.neighbours import nearest_neighbours
 from newfound.random_streams import MEMORY_VIEWS
 from newfound.runs.journal import MemoryJournal
 from newfound.runs.tensor_files import load_tensors
+from newfound.settings import DataFacts, Settings
 from newfound.sources.vectors import Embeddings
 from newfound.training.loop import train
+from newfound.ward import MOST_ROWS
 
 LOSSES = ["cms_losses_00", "cms_losses_01"]
 
@@ -243,3 +247,9 @@ def test_the_class_of_the_cut_is_on_top_also_where_another_mean_is_nearer():
     assert probabilities.argmax(dim=1).tolist() == [0, 0, 1, 1, 0]
     torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(5))
     assert probabilities[:, 2].max() < 1e-6  # nothing is in the third class
+
+
+def test_more_images_than_it_can_cluster_are_refused_before_anything_is_computed():
+    facts = DataFacts(MOST_ROWS + 1, 3, 100, 3, classes=0)
+    with pytest.raises(UserError, match="handles at most 20,000 images, and there are 20,001: choose another method"):
+        fitting.with_count(Settings(6, method="cms"), facts, None, None, None)

@@ -14,6 +14,7 @@ from newfound import CategoryDiscovery
 from newfound.errors import UserError
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import METHODS, load
+from newfound.runs.inputs import check_settings
 from newfound.settings import Settings
 from newfound.settings.presets import PRESETS
 
@@ -42,6 +43,11 @@ def test_a_setting_it_does_not_have_is_refused_in_one_sentence(method):
 @every_method
 def test_it_is_documented(method):
     assert f"`{method.NAME}`" in (ROOT / "docs" / "methods.md").read_text("utf-8")
+
+
+@every_method
+def test_its_settings_pass_before_any_image_is_read(method):
+    check_settings(Settings(method=method.NAME))
 
 
 @every_method

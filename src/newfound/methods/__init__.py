@@ -32,6 +32,7 @@ class Needs:
     strong_view: bool = False  # the first of the two views is strongly augmented
     first_training: str | None = None  # the method that its first training is one of
     pixels: bool = False
+    most_images: int | None = None  # more than these it cannot handle
     own_count: bool = False  # it finds the number of classes itself, and takes none
     package: str | None = None  # an optional one, which an extra of the method's name installs
     prompts: bool = False  # in the trunk
@@ -95,6 +96,14 @@ def decide(settings: Settings, facts: DataFacts) -> Settings:
     )
     own = method.decided(own_settings(settings), facts, Training.of(settings))
     return replace(settings, method=cast(MethodSettings, own))
+
+
+def check_size(settings: Settings, facts: DataFacts) -> None:
+    """Raise if there are more images than the method can handle."""
+    method = method_of(settings)
+    if method.NEEDS.most_images is not None and facts.images > method.NEEDS.most_images:
+        why = f"handles at most {method.NEEDS.most_images:,} {facts.noun}, and there are {facts.images:,}"
+        raise SettingError("method", method.NAME, f"{why}: choose another method")
 
 
 def check_installed(settings: Settings) -> None:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from newfound.errors import SettingError, require
+from newfound.errors import require
 from newfound.losses import sup_con
 from newfound.mean_shift import Cut, cluster, mean_shift
 from newfound.methods import Needs
@@ -44,7 +44,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(("generic", "cifar10", "cifar100", "imagenet100"), GENERIC),  # CIFAR-10 was not published
     **dict.fromkeys(("fine-grained", "cub", "cars", "aircraft", "herbarium"), FINE_GRAINED),
 }
-NEEDS = Needs()
+NEEDS = Needs(most_images=MOST_ROWS)
 
 CLASS_TEMPERATURE = 0.1  # how sharply distances from the centres become probabilities; ours, as the paper has none
 FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
@@ -77,9 +77,6 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     for name in ("temperature", "sup_con_temperature"):
         require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
     check_new_classes(facts)
-    if facts.images > MOST_ROWS:
-        why = f"clusters at most {MOST_ROWS:,} {facts.noun}, and there are {facts.images:,}: choose another method"
-        raise SettingError("method", NAME, why)
     return s
 
 
