@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from newfound.errors import require
+from newfound.losses import labelled_cross_entropy
 from newfound.methods import Needs
 from newfound.neighbours import nearest_neighbours
 from newfound.settings import DataFacts, Training, filled
@@ -213,10 +214,8 @@ def margin_cross_entropy(logits: Tensor, labels: Tensor, margin: float | Tensor)
     >>> round(margin_cross_entropy(torch.zeros(1, 2), torch.tensor([0]), 0.5).item(), 6)  # log(1 + exp(-5))
     0.006715
     """
-    if not bool((labels >= 0).any()):
-        return logits.sum() * 0.0
     target = (labels[:, None] == torch.arange(logits.shape[1], device=labels.device)).to(logits.dtype)  # B×K
-    return F.cross_entropy(logits + SCALE * margin * target, labels, ignore_index=-1)
+    return labelled_cross_entropy(F.log_softmax(logits + SCALE * margin * target, dim=1), labels)
 
 
 def entropy(probabilities: Tensor) -> Tensor:
