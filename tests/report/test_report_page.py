@@ -311,6 +311,8 @@ def test_cards_name_one_nearest_class_and_say_so_where_a_twin_is_another(browser
         assert "Nearest class\nnew-2" in page.locator("#class-2").inner_text()
         assert "Nearest class\ndog" in page.locator("#class-3").inner_text()
         assert "1 labelled image, 40 images in all" in page.locator("#large").inner_text()
+        frame, item = (page.locator(f"#large .findings{part}").bounding_box() for part in ("", " > *"))
+        assert frame["height"] < item["height"] + 2  # it is as high as what it holds, and cuts nothing off
         assert page.locator("#merges .pair").count() == 1
         state["classes"][2]["nearest"] = 0  # as after a decision that moved images
         render(page, json.loads(json.dumps({**state, "revision": 1})))

@@ -173,7 +173,7 @@ function renderDetail() {
   const given = newfound.state.given[i];
   const verdict = newfound.state.verdict[i];
   const img = el("img", { alt: fileName(i) });
-  const frame = el("div", { class: "large" }, img);
+  const frame = el("div", { class: "enlarged" }, img);
   showPicture(img, i);
   const facts = el(
     "dl",

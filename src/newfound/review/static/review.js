@@ -120,7 +120,7 @@ newfound.hooks.detail.push((dialog, i) => {
       button("Move…", "move", null, move),
     ),
   );
-  const img = dialog.querySelector(".large img");
+  const img = dialog.querySelector(".enlarged img");
   if (img) img.src = newfound.address("images", i);
 });
 
