@@ -1,10 +1,11 @@
-"""The work of one of two processes: each method alone, then by both; prints how far their features are apart."""
+"""The work of one of two processes: each method by the first alone, then by both; prints how far their features are
+apart."""
 
 import json
 
 from helping.contract import run, settings_of
 from helping.wrong_methods import ACTS_BEHIND_EVERYONE
-from newfound.distributed import is_first, joined
+from newfound.distributed import from_first, is_first, joined
 from newfound.methods import METHODS, load
 
 METHODS_AND_WRONG = [*map(load, METHODS), ACTS_BEHIND_EVERYONE]
@@ -18,8 +19,8 @@ def learnt(found):
 def main():
     quick = {method.NAME: settings_of(method, **({"epochs": 2} if method.NEEDS.training else {}))
              for method in METHODS_AND_WRONG}  # fmt: skip
-    alone = {name: learnt(run(settings)) for name, settings in quick.items()}
     with joined("cpu"):
+        alone = from_first(lambda: {name: learnt(run(settings)) for name, settings in quick.items()})
         together = {name: learnt(run(settings)) for name, settings in quick.items()}
         if is_first():
             apart = {name: float((alone[name] - together[name]).abs().max()) for name in quick}
