@@ -11,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/newfound demo
 
 test: .venv/installed-dev
-	@echo "The test suite: about five minutes on two idle cores, eight alongside a training, more on a busier machine."
+	@echo "The test suite: about seven minutes on two idle cores, eleven alongside a training, more on a busier machine."
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The numerical tests as if on other processors: about ten minutes; writes its table into docs/trust.md
