@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import newfound
-from newfound import estimator, estimator_settings
+from newfound import estimator, estimator_model, estimator_settings
 from newfound.errors import SettingError, for_the_command_line
 from newfound.estimator import CategoryDiscovery
 from newfound.estimator_labels import with_none_of_these
@@ -230,7 +230,7 @@ def test_features_are_of_length_one(fitted):
 
 def test_how_many_are_predicted_at_once_does_not_matter(fitted, monkeypatch):
     whole = fitted.predict_proba(X)
-    monkeypatch.setattr("newfound.estimator.CHUNK", 7)
+    monkeypatch.setattr("newfound.estimator_model.CHUNK", 7)
     assert np.allclose(fitted.predict_proba(X), whole, rtol=1e-12)
 
 
@@ -306,7 +306,7 @@ def test_errors_speak_of_parameters_and_no_message_is_rewritten():
         assert str(error) == "--learning-rate must be a number above 0; found 0.0"
     with pytest.raises(ValueError, match=r"^learning_rate must be a number above 0; found 0\.0$"):
         quick(learning_rate=0.0).fit(X, Y)
-    imported = {alias.name for module in (estimator, estimator_settings)
+    imported = {alias.name for module in (estimator, estimator_model, estimator_settings)
                 for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
                 if isinstance(node, ast.Import) for alias in node.names}  # fmt: skip
     assert "warnings" in imported

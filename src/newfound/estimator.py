@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -14,22 +13,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
 
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
 from newfound.estimator_labels import encoded, new_labels, with_none_of_these
+from newfound.estimator_model import FittedModel
 from newfound.estimator_settings import settings_of, value_errors
 from newfound.fitting import Found
 from newfound.runs.journal import MemoryJournal
-from newfound.runs.none_of_these import likeness, references_of
 from newfound.screen import Screen
 from newfound.settings import DataFacts
 from newfound.sources.vectors import Embeddings
 from newfound.text import counted
 from newfound.training.task import Pretrained
-
-CHUNK = 1024  # samples predicted at a time
 
 
 class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -193,19 +189,18 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         """How much each sample is like those that were fitted: the share of labelled samples that were at least as far
         from all others as this one is from the nearest. Near 0: unlike all of them."""
         check_is_fitted(self)
-        features = self._predicted(self._validated(X, reset=False))[0]
-        return likeness(features, self._references.to(features.dtype), self._usual_distances)
+        return self._fitted.likeness(self._validated(X, reset=False))
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probability of each class, a column for each of ``classes_``."""
         check_is_fitted(self)
-        return self._predicted(self._validated(X, reset=False))[1].numpy()
+        return self._fitted.predicted(self._validated(X, reset=False))[1].numpy()
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Trained features, as long as the embeddings and each of length 1: samples of a class point the same way."""
         check_is_fitted(self)
         rows = self._validated(X, reset=False)
-        return F.normalize(self._predicted(rows)[0], dim=1).numpy().astype(rows.dtype)
+        return F.normalize(self._fitted.predicted(rows)[0], dim=1).numpy().astype(rows.dtype)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Share of the labelled samples that are given their own label; unlabelled ones do not count.
@@ -245,23 +240,11 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     def _keep(self, found: Found, rows: NDArray[np.floating], known: NDArray[Any], targets: NDArray[np.int64]) -> None:
         """What predicts, what it predicts for the training samples, and what they are like."""
         predictor = found.predictor
-        for part in (predictor.tail, predictor.head, predictor.classifier):
-            if part is not None:
-                part.cpu().double().eval().requires_grad_(False)
-        self.model_ = predictor
+        self.model_, self._fitted = predictor, FittedModel.of(predictor, rows, targets)
         new = new_labels(known, predictor.classifier.n_classes - len(known))
         self.classes_ = np.concatenate([known, new]) if len(new) else known
         self.is_new_ = np.arange(len(self.classes_)) >= len(known)
-        features, probabilities = self._predicted(rows)
+        _, probabilities = self._fitted.predicted(rows)
         self.labels_ = self.classes_[probabilities.argmax(dim=1).numpy()]
         if found.none is not None:  # clusters of the method's own, of which predict has the centres
             self.labels_ = with_none_of_these(self.classes_[found.prediction.classes.numpy()], found.none)
-        self._references, distances = references_of(F.normalize(features, dim=1).float(), targets, seed=0)
-        self._usual_distances = distances.numpy()
-
-    @torch.inference_mode()
-    def _predicted(self, rows: NDArray[np.floating]) -> tuple[Tensor, Tensor]:
-        """Features n×d and probabilities n×K; in double precision, so that the size of a batch makes no difference."""
-        views = torch.from_numpy(np.array(rows[:, 0] if rows.ndim == 3 else rows, dtype=np.float64))
-        features = torch.cat([self.model_.features(chunk) for chunk in torch.split(views, CHUNK)])
-        return features, self.model_.probabilities(features)
