@@ -162,6 +162,17 @@ def test_help_fits_the_terminal(capsys, monkeypatch, name, columns):
     assert len(usage) < 80  # tyro's own, in one line
 
 
+@pytest.mark.parametrize("words", [["discover", "photos", "--epochs", "3"], ["review", "run"], ["predict", "a", "b"]])
+def test_help_names_what_was_given_along_with_it(capsys, words):
+    """A usage line without FOLDER would say that the command takes none."""
+    usages = []
+    for asked in (words[:1], words):
+        with pytest.raises(SystemExit, match="0"):
+            parsed([*asked, "--help"])
+        usages.append(capsys.readouterr().out.splitlines()[0])
+    assert usages[0] == usages[1]
+
+
 def test_the_overview_names_every_command(newfound):
     asked, nothing = newfound("--help"), newfound()
     assert (asked.status, nothing.status) == (0, 2)

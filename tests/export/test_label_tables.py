@@ -38,6 +38,20 @@ def read_workbook(path):
     return [{place[0]: cell for place, cell in line.items()} for line in lines]
 
 
+def test_truth_values_are_shown_as_words(tmp_path):
+    """LibreOffice shows 1 and 0 unless a cell's number format says otherwise."""
+    with (tmp_path / "table.xlsx").open("wb") as file:
+        write_workbook(file, [["is_new"], [True], [False]])
+    with zipfile.ZipFile(tmp_path / "table.xlsx") as archive:
+        styles, sheet = (
+            ElementTree.fromstring(archive.read(f"xl/{name}.xml")) for name in ("styles", "worksheets/sheet1")
+        )
+    formats = {entry.get("numFmtId"): entry.get("formatCode") for entry in styles.iter(f"{SPACE}numFmt")}
+    style = styles.find(f"{SPACE}cellXfs")
+    shown = [formats.get(style[int(cell.get("s", 0))].get("numFmtId")) for cell in sheet.iter(f"{SPACE}c")]
+    assert shown == [None, *['"TRUE";"TRUE";"FALSE"'] * 2]
+
+
 def test_the_table_has_the_decisions_that_assignments_have_not(reviewed, run, tmp_path):
     export_csv(run, tmp_path / "labels.csv")
     results = read_results(run)

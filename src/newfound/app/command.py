@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 import tyro
 
-from newfound.app.options import description, with_present_names
+from newfound.app.options import description, with_present_names, without_the_rest_of_help
 from newfound.screen import Screen
 
 
@@ -24,9 +24,8 @@ class Command(ABC):
     @classmethod
     def parsed(cls, words: Sequence[str], *, prog: str) -> Self:
         """The command with these options; leaves with help or with what is wrong."""
-        return tyro.cli(
-            cls, prog=prog, description=description(cls, cls.examples), args=with_present_names(words, cls.former_names)
-        )
+        words = without_the_rest_of_help(with_present_names(words, cls.former_names))
+        return tyro.cli(cls, prog=prog, description=description(cls, cls.examples), args=words)
 
     @property
     def torchrun_device(self) -> str | None:

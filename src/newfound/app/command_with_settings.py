@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from newfound.app.command import Command
 from newfound.app.option_boxes import Box, parsed_with_boxes
-from newfound.app.options import chosen_method, with_present_names
+from newfound.app.options import chosen_method, with_present_names, without_the_rest_of_help
 from newfound.methods import METHODS, Method, load
 from newfound.settings import DEFAULTS, OF_TRAINING, Settings
 from newfound.text import sentence
@@ -51,6 +51,7 @@ class WithSettings(Command):
             ),
             "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
         }
+        words = without_the_rest_of_help(words)
         values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes, groups=GROUPS, examples=cls.examples)
         own, settings = values.pop("own"), values.pop("settings")
         return cls(**values, settings=settings if own == method.Settings() else replace(settings, method=own))

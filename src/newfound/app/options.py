@@ -97,6 +97,15 @@ def with_present_names(words: Sequence[str], former: Mapping[str, str]) -> list[
     return [former.get(option, option) + sign + value for option, sign, value in parts]
 
 
+def without_the_rest_of_help(words: Sequence[str]) -> list[str]:
+    """Only --help, if it is asked for: the usage line would leave out what was given along with it.
+
+    >>> without_the_rest_of_help(["photos", "--help"]), without_the_rest_of_help(["photos"])
+    (['--help'], ['photos'])
+    """
+    return ["--help"] if {"-h", "--help"} & set(words) else list(words)
+
+
 def chosen_method(words: Sequence[str], default: str, names: Collection[str]) -> str:
     """What --method says; the last one counts. Which other options there are depends on it, so it is read first.
 

@@ -24,18 +24,28 @@ _PARTS = {
     f'<Default Extension="rels" ContentType="{_TYPES}package.relationships+xml"/>'
     f'<Override PartName="/xl/workbook.xml" ContentType="{_TYPES}officedocument.spreadsheetml.sheet.main+xml"/>'
     f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{_TYPES}officedocument.spreadsheetml.worksheet+xml"/>'
+    f'<Override PartName="/xl/styles.xml" ContentType="{_TYPES}officedocument.spreadsheetml.styles+xml"/>'
     "</Types>",
     "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
     f'<Relationship Id="rId1" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
     "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
     '<bookViews><workbookView/></bookViews><sheets><sheet name="labels" sheetId="1" r:id="rId1"/></sheets></workbook>',
     "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">'
-    f'<Relationship Id="rId1" Type="{_LINKS}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+    f'<Relationship Id="rId1" Type="{_LINKS}/worksheet" Target="worksheets/sheet1.xml"/>'
+    f'<Relationship Id="rId2" Type="{_LINKS}/styles" Target="styles.xml"/></Relationships>',
+    "xl/styles.xml": f'<styleSheet xmlns="{_MAIN}"><numFmts count="1"><numFmt numFmtId="164" formatCode="'
+    '&quot;TRUE&quot;;&quot;TRUE&quot;;&quot;FALSE&quot;"/></numFmts><fonts count="1"><font/></fonts>'
+    '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill>'
+    '</fills><borders count="1"><border/></borders>'
+    '<cellStyleXfs count="1"><xf/></cellStyleXfs>'
+    '<cellXfs count="2"><xf/><xf numFmtId="164" applyNumberFormat="1"/></cellXfs>'
+    '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>',
 }
 _HEADER_STAYS = (
     '<sheetViews><sheetView workbookViewId="0">'
     '<pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews>'
 )
+TRUTH_VALUE = 1  # of the styles: without it, LibreOffice shows 1 and 0
 _WIDEST = 60  # of a column, in characters
 # What XML cannot hold is spelt _x001B_, and so is what only looks like such a spelling
 _SPELT = re.compile(r"[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
@@ -91,7 +101,7 @@ def _cell(place: str, value: Cell) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
-        return f'<c r="{place}" t="b"><v>{value:d}</v></c>'
+        return f'<c r="{place}" s="{TRUTH_VALUE}" t="b"><v>{value:d}</v></c>'
     if isinstance(value, str):
         text = escape(_SPELT.sub(lambda found: f"_x{ord(found[0]):04X}_", value))
         return f'<c r="{place}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'

@@ -209,10 +209,12 @@ def _missing(table: ImageTable, recipe: Recipe, store: Path, screen: Screen) -> 
 
 def _announcement(recipe: Recipe, store: Path, missing: int, there: int) -> str:
     if not missing:
-        return f"bank: nothing to build, {counted(there, 'image')} in {store}"
-    per_image = f"{recipe.row_shape[0]} views × {'×'.join(map(str, recipe.token_shape))} float16"
-    size = megabytes(missing * recipe.row_bytes)
-    return f"bank: {counted(missing, 'image')} × {per_image} = {size} to build in {store}; {there:,} there already"
+        return f"bank: the features of all {counted(there, 'image')} are in {store}"
+    size, kept = megabytes(missing * recipe.row_bytes), f"; those of {there:,} are there already" if there else ""
+    return (
+        f"bank: computing the features of {counted(missing, 'image')} in {recipe.row_shape[0]} views each, once for "
+        f"all runs: {size} in {store}{kept}"
+    )
 
 
 def _check_disk(store: Path, needed: int) -> None:
