@@ -1,18 +1,11 @@
-"""Dense groups, and which of them are clusters."""
+"""Which of the dense groups are clusters."""
 
 import numpy as np
 import pytest
 
-from newfound.hdbscan import (
-    NO_CLUSTER,
-    DenseGroups,
-    chosen_clusters,
-    dense_groups,
-    density_clusters,
-    principal_directions,
-)
+from newfound.dense_groups import DenseGroups, dense_groups
+from newfound.hdbscan import NO_CLUSTER, chosen_clusters, density_clusters, principal_directions
 
-pytest.importorskip("fast_hdbscan")
 UNLABELLED = np.full(1000, -1)
 
 
@@ -31,7 +24,7 @@ def grouped_alike(found, wanted):
 
 @pytest.mark.parametrize("case", range(6))
 def test_the_choice_is_that_of_the_released_code(golden, case):
-    """fast-hdbscan 0.3.4, run without numba: as "bc" with labels, as "eom" without."""
+    """Trees and clusters of fast-hdbscan 0.3.4, run without numba: as "bc" with labels, as "eom" without."""
     stored = np.load(golden / "peers" / "hdbscan_bc.npz", allow_pickle=False)
     parts = (stored[f"{case}_{name}"] for name in ("parent", "child", "density", "size"))
     parent, child, density, size = parts
@@ -39,15 +32,6 @@ def test_the_choice_is_that_of_the_released_code(golden, case):
     labels = stored[f"{case}_labels"].astype(np.int64)
     assert chosen_clusters(tree, labels).tolist() == stored[f"{case}_clusters"].tolist()
     assert chosen_clusters(tree, np.full_like(labels, -1)).tolist() == stored[f"{case}_unlabelled"].tolist()
-
-
-def test_without_labels_it_is_fast_hdbscan():
-    from fast_hdbscan import fast_hdbscan
-
-    places, _ = blobs([40, 60, 30], [(0, 0), (9, 0), (0, 9)], spread=1.5)
-    own = fast_hdbscan(places, min_samples=4, min_cluster_size=8, reproducible=True)[0]
-    found = chosen_clusters(dense_groups(places, 8, 4), UNLABELLED[: len(places)])
-    assert found.tolist() == own.tolist()
 
 
 def test_what_is_far_from_everything_is_in_no_cluster():
@@ -77,20 +61,6 @@ def test_groups_in_many_dimensions_are_found(directions):
     found = density_clusters(rows, UNLABELLED[:200], 10, directions=directions)
     assert (found >= 0).mean() > 0.9
     assert grouped_alike(found[found >= 0], whose[found >= 0])
-
-
-def test_the_number_of_threads_changes_nothing():
-    import numba
-
-    places, _ = blobs([300, 300], [(0, 0), (6, 0)])
-    places[:100] = places[100:200]  # equal ones: their order is a tie
-    found, before = [], numba.get_num_threads()
-    for threads in {1, numba.config.NUMBA_NUM_THREADS}:
-        numba.set_num_threads(threads)
-        found.append(chosen_clusters(dense_groups(places, 10, 5), UNLABELLED[: len(places)]).tolist())
-        assert numba.get_num_threads() == threads
-    numba.set_num_threads(before)
-    assert found[0] == found[-1]
 
 
 @pytest.mark.parametrize("rows", [np.ones((40, 3)), np.zeros((40, 3)), np.eye(2), np.ones((1, 4))])

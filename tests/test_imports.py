@@ -34,7 +34,7 @@ def test_help_does_not_wait_for_torch():
 def test_help_of_a_method_does_not_wait_for_scikit_learn():
     """A quarter of the time until --help is there; torch is needed, as a method's settings are in its file."""
     methods = ", ".join(f"newfound.methods.{name}" for name in newfound.methods.METHODS)
-    assert not loaded_by(f"import {methods}") & {"sklearn", "numba", "fast_hdbscan"}
+    assert not loaded_by(f"import {methods}") & {"sklearn"}
 
 
 def test_every_public_name_is_there():

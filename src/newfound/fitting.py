@@ -15,7 +15,7 @@ from torch import Tensor
 from newfound.class_count import ClassCount, count_classes
 from newfound.distributed import from_first, processes
 from newfound.errors import UserError, option
-from newfound.methods import check_installed, check_size, decide, is_oracle, method_of
+from newfound.methods import check_size, decide, is_oracle, method_of
 from newfound.screen import Screen
 from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
 from newfound.training.heads import only
@@ -111,7 +111,6 @@ def fit(
     classes as ``fewest`` are kept even if they are empty.
     """
     method, training = method_of(settings), Training.of(settings)
-    check_installed(settings)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(
             pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,

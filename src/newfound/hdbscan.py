@@ -1,44 +1,21 @@
 """HDBSCAN*(BC): clusters are dense groups, as many as there are; labels choose between a group and its parts.
 
-fast-hdbscan builds the tree of dense groups, from one that holds everything down to the densest cores. Which of them
-are the clusters is chosen here, by the mathematics of Castro Gertrudes, Zimek, Sander, Campello: A unified view of
-density-based methods for semi-supervised clustering and classification, Data Mining and Knowledge Discovery 33, 2019
-(section 4.3): a group is taken whole or in parts, whichever agrees better with the labels (BCubed F-measure), and where
-no label tells, whichever is more stable. What lies in none of them is in no cluster.
-
-The semi-supervised mode of fast-hdbscan 0.3.4 itself does not run: numba cannot compile it.
+Castro Gertrudes, Zimek, Sander, Campello: A unified view of density-based methods for semi-supervised clustering and
+classification, Data Mining and Knowledge Discovery 33, 2019 (section 4.3): each of the dense groups
+(`newfound.dense_groups`) is taken whole or in parts, whichever agrees better with the labels (BCubed F-measure), and
+where no label tells, whichever is more stable. What lies in none of them is in no cluster.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from newfound.dense_groups import DenseGroups, dense_groups
+
 NO_CLUSTER = -1
-MOST_DIRECTIONS = 30  # fast-hdbscan's own search ends there
 FEWEST = 5  # images of a cluster, unless somebody asks for fewer
-ONE_AT_A_TIME = Lock()  # numba may end a program in which two threads begin parallel work together
-
-
-@dataclass(frozen=True)
-class DenseGroups:
-    """The condensed tree: rows say which group or image splits off from which group, and at which density.
-
-    Images are 0 to N-1; groups are numbered from N, the group of everything, and have higher numbers than what they
-    split off from.
-    """
-
-    parent: NDArray[np.int64]
-    child: NDArray[np.int64]
-    density: NDArray[np.float64]  # 1 / distance
-    size: NDArray[np.float64]  # images in the child
 
 
 def usual_cluster_size(labelled_per_class: float) -> int:
@@ -65,7 +42,7 @@ def density_clusters(
     from newfound.flat_map import flat_map  # which loads scikit-learn
 
     places = principal_directions(features, directions) if directions else flat_map(features)
-    if len(np.unique(places, axis=0)) < 2 or len(places) <= min_samples:
+    if len(places) <= min_samples:
         return np.full(len(places), NO_CLUSTER, dtype=np.int64)
     return chosen_clusters(dense_groups(places, min_cluster_size, min_samples), labels)
 
@@ -79,31 +56,6 @@ def principal_directions(features: NDArray[np.floating], count: int) -> NDArray[
     with threadpool_limits(1):  # the same sums on every number of cores
         places = PCA(count, svd_solver="full").fit_transform(normalize(features.astype(np.float64)))
     return np.ascontiguousarray(places, dtype=np.float32)
-
-
-def dense_groups(places: NDArray[np.float32], min_cluster_size: int, min_samples: int) -> DenseGroups:
-    """By fast-hdbscan, which is loaded here. Its first use on a machine takes a minute: numba compiles it."""
-    from fast_hdbscan import fast_hdbscan
-
-    with ONE_AT_A_TIME, _one_thread():
-        tree: Any = fast_hdbscan(
-            places, min_samples=min_samples, min_cluster_size=min_cluster_size, reproducible=True, return_trees=True
-        )[3]
-    density = np.minimum(tree.lambda_val.astype(np.float64), np.finfo(np.float32).max)  # infinite between equal images
-    return DenseGroups(tree.parent, tree.child, density, tree.child_size.astype(np.float64))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Of numba: with several, ties between equal distances turn out otherwise, and in the plane they are slower."""
-    import numba
-
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
 
 
 def chosen_clusters(tree: DenseGroups, labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,14 +14,13 @@ from helping.quick_discovery import discover, rows
 from helping.tasks import adapted, decided_for, facts_of, new_task
 from newfound import CategoryDiscovery, fitting
 from newfound.app.main import main
-from newfound.errors import SettingError, UserError
+from newfound.errors import SettingError
 from newfound.methods import decide, hdbscan
 from newfound.methods.hdbscan import count_dense, fit, named_clusters
 from newfound.runs.results import read_results
 from newfound.settings import Settings
 from newfound.sources.vectors import Embeddings
 
-pytest.importorskip("fast_hdbscan")
 ROWS = FAR_APART.evaluation(np.arange(N)).numpy()
 FAST = {"image_size": 32, "bank_views": 2, "batch_size": 12}
 
@@ -76,7 +75,7 @@ def test_the_smallest_cluster_is_half_the_labelled_part_of_a_class():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("min_cluster_size", 1), ("min_samples", 0), ("directions", 31), ("temperature", 0.0)]
+    ("setting", "value"), [("min_cluster_size", 1), ("min_samples", 0), ("directions", -1), ("temperature", 0.0)]
 )
 def test_settings_that_make_no_sense_are_refused(setting, value):
     with pytest.raises(SettingError, match=setting):
@@ -126,32 +125,6 @@ def test_the_count_is_that_of_the_classes():
     found = count_dense(ROWS, LABELS)
     assert (found.classes, found.known) == (CLASSES, KNOWN)
     assert str(found).startswith("6 classes by density, 3 of them known; ")
-
-
-# Without the extra
-
-
-@pytest.fixture
-def missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fast_hdbscan", None)
-
-
-NAMED = r'needs the package fast_hdbscan\. Install it: pip install "newfound\[hdbscan\]"'
-
-
-@pytest.mark.usefixtures("missing")
-def test_a_missing_package_is_named_before_anything_is_read(tmp_path, capsys):
-    with pytest.raises(UserError, match=NAMED):
-        discover(write_folder(tmp_path)[0], method="hdbscan")
-    with pytest.raises(ValueError, match=NAMED):
-        CategoryDiscovery(method="hdbscan").fit(np.eye(8), [0, 1] + [-1] * 6)
-    assert "newfound[hdbscan]" in stopped(capsys, "count", str(tmp_path / "images"), "--by=hdbscan")
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["images"]
-
-
-@pytest.mark.usefixtures("missing")
-def test_settings_of_a_finished_run_need_no_package():
-    assert decided_for("hdbscan").method.min_samples == 1
 
 
 # Whole runs

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError
@@ -34,7 +33,6 @@ class Needs:
     pixels: bool = False
     most_images: int | None = None  # more than these it cannot handle
     own_count: bool = False  # it finds the number of classes itself, and takes none
-    package: str | None = None  # an optional one, which an extra of the method's name installs
     prompts: bool = False  # in the trunk
 
 
@@ -104,16 +102,6 @@ def check_size(settings: Settings, facts: DataFacts) -> None:
     if method.NEEDS.most_images is not None and facts.images > method.NEEDS.most_images:
         why = f"handles at most {method.NEEDS.most_images:,} {facts.noun}, and there are {facts.images:,}"
         raise SettingError("method", method.NAME, f"{why}: choose another method")
-
-
-def check_installed(settings: Settings) -> None:
-    """Raise if the method needs an optional package that is not there; only a run needs it, not what it has left."""
-    method = method_of(settings)
-    if method.NEEDS.package is not None and find_spec(method.NEEDS.package) is None:
-        raise UserError(
-            f"the method {method.NAME} needs the package {method.NEEDS.package}. "
-            f'Install it: pip install "newfound[{method.NAME}]"'
-        )
 
 
 def is_oracle(settings: Settings) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from newfound.distributed import from_first
 from newfound.errors import require
 from newfound.evaluate import claimed_clusters
-from newfound.hdbscan import MOST_DIRECTIONS, NO_CLUSTER, density_clusters, usual_cluster_size
+from newfound.hdbscan import NO_CLUSTER, density_clusters, usual_cluster_size
 from newfound.methods import Needs
 from newfound.methods.cms import class_means, with_class_on_top
 from newfound.settings import DataFacts, Training, filled
@@ -32,12 +32,13 @@ NAME = "hdbscan"
 ABOUT = "dense groups on a map of the frozen features, as many as there are; nothing is trained."
 SOURCE = """\
 Castro Gertrudes, Zimek, Sander, Campello: A unified view of density-based methods for semi-supervised clustering and
-classification, 2019 (HDBSCAN*(BC)); the tree of dense groups is fast-hdbscan's (BSD-2), the choice of clusters
-within it is computed here and matches that code, which numba cannot compile. Clusters are found on a t-SNE map, because
-the features themselves have hardly any dense places. Needs pip install "newfound[hdbscan]"."""
+classification, 2019 (HDBSCAN*(BC)), on the tree of dense groups of Campello, Moulavi, Sander, 2013. Tree and choice of
+clusters are computed here, and match what fast-hdbscan 0.3.4 (BSD-2) prints, except that edges of equal length are
+removed together, as in the paper of 2013. Clusters are found on a t-SNE map, because the features themselves have
+hardly any dense places."""
 DEFAULTS: Mapping[str, object] = {}
 PRESETS: Mapping[str, Mapping[str, object]] = {}
-NEEDS = Needs(training=False, own_count=True, package="fast_hdbscan")
+NEEDS = Needs(training=False, own_count=True)
 
 FEWEST_CLASSES = 2  # what comes after a method wants a runner-up; a class without images is far from all of them
 
@@ -54,7 +55,7 @@ class Settings:
     """How many neighbours an image must have nearby to lie in a dense place. More of them: more images are in no
     class."""
     directions: int = 0
-    """Cluster in so many principal directions, at most 30. 0: on the t-SNE map that the report shows, where far more
+    """Cluster in so many principal directions. 0: on the t-SNE map that the report shows, where far more
     labelled images are grouped as their labels say."""
     temperature: float = 0.1
     """How sharply distances from the centres become probabilities."""
@@ -65,7 +66,7 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     assert s.min_cluster_size is not None
     require("min_cluster_size", s.min_cluster_size, s.min_cluster_size >= 2, "at least 2")
     require("min_samples", s.min_samples, s.min_samples >= 1, "at least 1")
-    require("directions", s.directions, 0 <= s.directions <= MOST_DIRECTIONS, f"between 0 and {MOST_DIRECTIONS}")
+    require("directions", s.directions, s.directions >= 0, "0 or more")
     require("temperature", s.temperature, 0 < s.temperature < np.inf, "a number above 0")
     return s
 

@@ -12,7 +12,7 @@ from newfound.errors import UserError, option
 from newfound.images import ImageTable, read_folder
 from newfound.images.class_folders import FolderMeaning
 from newfound.images.scan import check_folder
-from newfound.methods import check_installed, decide
+from newfound.methods import decide
 from newfound.runs.before_training import check_something_to_sort, meaning_then, show_known_classes
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.first_training import check_serves, classes_there, wanted_from
@@ -89,7 +89,6 @@ def gather(
 
 def check_settings(settings: Settings) -> None:
     """Raise at once if something is wrong whatever the images are: reading them may take long."""
-    check_installed(settings)
     classes = PLENTY.classes if settings.classes is None else settings.classes
     decide(settings, replace(PLENTY, classes=classes, known=min(PLENTY.known, classes)))
     check_backbone(settings.backbone, settings.weights)

@@ -40,7 +40,7 @@ class Count(Command):
     """Folders in FOLDER that are known classes although their names, such as other or misc, suggest otherwise."""
     by: Literal["kmeans", "hdbscan"] = "kmeans"
     """How to count. kmeans: the number of clusters that serves the labelled images best, with a plausible range.
-    hdbscan: the dense groups there are; needs the extra newfound[hdbscan]."""
+    hdbscan: the dense groups there are."""
     backbone: Annotated[str, NAME] = Settings.backbone
     """The network that turns images into features; newfound discover --help lists the choices."""
     weights: Annotated[Path | None, FILE] = None
