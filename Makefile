@@ -5,7 +5,7 @@ BIN := .venv/bin
 install = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(1) > .venv/pip.log 2>&1 || \
 	{ tail -20 .venv/pip.log; exit 1; }
 
-.PHONY: demo test test-portable test-versions test-wheel torture bench lint format audit clean
+.PHONY: demo test test-long test-portable test-versions test-wheel torture bench lint format audit clean
 
 demo: .venv/installed
 	$(BIN)/newfound demo
@@ -13,6 +13,11 @@ demo: .venv/installed
 test: .venv/installed-dev
 	@echo "The test suite: about seven minutes on two idle cores, eleven alongside a training, more on a busier machine."
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Tests that take long and rarely break; CI runs them, too
+test-long: .venv/installed-dev
+	@echo "The long tests: every command without a network, kills and full disks, torchrun; about LONGTIME on two idle cores."
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 # The numerical tests as if on other processors: about ten minutes; writes its table into docs/trust.md
 test-portable: .venv/installed-dev
@@ -27,9 +32,8 @@ test-versions:
 test-wheel:
 	tools/test_wheel
 
-# Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py; before it, the long tests
+# Kills, full disks, lost images, in every place: the longer form of tests/test_faults.py
 torture: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture.py --much --out docs/results/torture.md
 
 # Speed as ratios, about ten minutes on two idle cores; writes benchmarks/latest.json and docs/speed.md

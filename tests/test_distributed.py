@@ -160,8 +160,9 @@ def test_two_processes_with_two_seeds_and_a_page(photos, tmp_path):
     assert (tmp_path / "two" / "report.html").exists()
 
 
-def test_a_mistake_is_printed_once(tmp_path):
-    job = Torchrun(2, *words_for(tmp_path / "nowhere", tmp_path / "run", tmp_path / "bank"))
+@pytest.mark.parametrize("start", [Preloaded, pytest.param(Torchrun, marks=pytest.mark.long)])
+def test_a_mistake_is_printed_once(tmp_path, start):
+    job = start(2, *words_for(tmp_path / "nowhere", tmp_path / "run", tmp_path / "bank"))
     _, err = job.communicate()
     assert job.poll() != 0
     assert err.count("newfound: ") == 1

@@ -17,6 +17,7 @@ PLACES = {"building the bank", "making the run folder", "grouping the frozen fea
           "choosing anchors", "training with anchors", "writing results", "the report"}  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_nothing_is_lost(tmp_path):
     told = tmp_path / "faults.json"

@@ -12,6 +12,8 @@ import pytest
 from helping.pictures import write_class_folders, write_folder
 from newfound.app.commands import COMMANDS as ALL
 
+pytestmark = pytest.mark.long  # all commands, one after the other
+
 FAST = ["--epochs", "1", "--image-size", "32", "--bank-views", "2", "--batch-size", "12"]
 OWN = [
     "folder", "--lists", "lists.json", "--root", "colours", "--seeds", "0", "--backbone", "efficientnet_lite0", *FAST,

@@ -145,8 +145,12 @@ def test_a_study_runs_each_training_once_and_resumes(folder, tmp_path, monkeypat
         assert (tmp_path / "out" / name).stat().st_size > 1000
 
 
-def test_every_method_is_in_the_table_of_methods(folder, tmp_path):
+def test_every_method_has_a_row_in_the_study_of_methods():
     assert {row.settings["method"] for row in STUDIES["methods"].rows} == set(METHODS)
+
+
+@pytest.mark.long
+def test_every_method_is_in_the_table_of_methods(folder, tmp_path):
     options = {"lists": folder[1], "seeds": [0], "out": tmp_path / "out"}
     text = study("methods", "folder", folder[0], Settings(**FAST), **options)
     for row in STUDIES["methods"].rows:
