@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 NUMERICAL = [
     "src", "tests/backbones", "tests/methods", "tests/report/test_findings.py", "tests/test_flat_map.py",
-    "tests/test_density_clusters.py", "tests/test_dense_groups.py",
+    "tests/test_dense_groups.py", "tests/test_density_clusters.py",
     "tests/test_anchors.py", "tests/runs/test_assignments.py", "tests/sources", "tests/test_benchmarks.py",
     "tests/test_class_count.py", "tests/test_discovery.py", "tests/test_estimator.py", "tests/test_evaluate.py",
     "tests/export", "tests/training", "tests/test_hessian.py", "tests/test_losses.py",
