@@ -14,7 +14,7 @@ from typing import Any, cast
 from newfound.discovery import discover_table
 from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
-from newfound.methods import decide, load, method_of, own_settings, with_own
+from newfound.methods import decide, draws_half_labelled, load, method_of, own_settings, with_own
 from newfound.research.stored_json import read_metrics
 from newfound.research.studies import Row
 from newfound.research.study_table import Result
@@ -76,7 +76,8 @@ def _of_method(base: Settings, name: str) -> Settings:
         base = replace(base, **{name: getattr(Settings, name) for name in OF_TRAINING})
     if other.NEEDS.own_count:
         base = replace(base, classes=None)
-    return replace(base, method=cast(MethodSettings, other.Settings(**own)))
+    base = replace(base, method=cast(MethodSettings, other.Settings(**own)))
+    return base if draws_half_labelled(base) else replace(base, label_balance=None)
 
 
 class Runner:

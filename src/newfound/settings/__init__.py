@@ -27,13 +27,16 @@ BANK_VIEWS = 8
 COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in total"
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
+    "label_balance": 0.0,
     "learning_rate": 0.1,
     "momentum": 0.9,
     "weight_decay": 5e-5,
     "rho": 0.0,
     "projector_width": 2048,
 }
-OF_TRAINING = ("epochs", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision")
+OF_TRAINING = (
+    "epochs", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision",
+)  # fmt: skip
 
 
 class MethodSettings(Protocol):
@@ -84,6 +87,11 @@ class Settings:
     """Where banks are stored and shared between runs. Default: newfound/banks in your cache folder."""
     batch_size: int | None = None
     """Images per step. A folder with fewer images is a single batch."""
+    label_balance: float | None = None
+    """How evenly the labelled half of the batches is shared by the classes. 0: every labelled image has the same
+    chance, as published, so a class with few labels is seen rarely. 1: every class has the same chance, however few
+    labels it has. In between, a labelled image has a chance proportional to 1 / n^balance, where n is the number of
+    labels of its class, pseudo-labels included."""
     learning_rate: float | None = None
     """Initial learning rate; it follows a cosine schedule, updated once per epoch."""
     momentum: float | None = None
@@ -133,6 +141,7 @@ class Training:
 
     epochs: int
     batch_size: int
+    label_balance: float
     learning_rate: float
     momentum: float
     weight_decay: float
@@ -228,6 +237,8 @@ def _check(s: Settings, facts: DataFacts) -> None:
     _require_number(s, "epochs", 1, MOST_EPOCHS + 1, f"at most {MOST_EPOCHS:,}")
     value = s.learning_rate
     require("learning_rate", value, value is None or 0 < value < math.inf, "a number above 0")
+    balance = s.label_balance
+    require("label_balance", balance, balance is None or 0 <= balance <= 1, "between 0 and 1")
     for name in ("weight_decay", "rho"):
         _require_number(s, name, 0, math.inf, "0 or more")
     _require_number(s, "momentum", 0, 1, "at least 0 and below 1")
