@@ -97,8 +97,16 @@ def test_a_run_is_named_by_what_differs_from_the_defaults(table):
     assert folder_name(decide(replace(usual, method="simgcd", device="cpu", bank_dir="elsewhere"), facts), facts) == (
         "simgcd-s2-k4"
     )
-    other = decide(with_own(usual, {"supervised_weight": 0.5}), facts)
-    assert folder_name(other, facts).startswith("simgcd-s2-k4-")
+    for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}):
+        other = decide(with_own(usual, changes), facts)
+        assert folder_name(other, facts).startswith("simgcd-s2-k4-")
+
+
+def test_a_balance_is_for_rows_that_have_one(table):
+    rows = STUDIES["methods"].rows
+    balances = {row.settings["method"]: settings_of(row, Settings(4, label_balance=0.5, **FAST), table).label_balance
+                for row in rows if row.settings["method"] != "hdbscan"}  # fmt: skip
+    assert balances == {name: None if name in ("kmeans", "orca") else 0.5 for name in balances}
 
 
 def test_a_study_runs_each_training_once_and_resumes(folder, tmp_path, monkeypatch):
