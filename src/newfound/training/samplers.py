@@ -47,8 +47,9 @@ def label_weights(labels: Labels, balance: float) -> NDArray[np.float64]:
     """
     if not len(labels):
         return np.ones(0)
-    weights: NDArray[np.float64] = np.bincount(labels)[labels] ** -float(balance)
-    return weights * (len(labels) / weights.sum())
+    labels_of_its_class = np.bincount(labels)[labels].astype(np.float64)
+    weights = np.power(labels_of_its_class, -balance)
+    return np.asarray(weights * (len(labels) / weights.sum()))
 
 
 def all_alike(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
