@@ -3,8 +3,9 @@
     python -m benchmarks.few_labels flowers --root FLOWERS --image-size 160 --epochs 30 --balance 0 0.5 1 --seeds 0 1 2
 
 Some of the known classes keep only so many of their labels; their other images are to be sorted. Which classes and
-which labels depends on the seed alone, and the labels of a smaller number are among those of a larger one. A line per
-training goes to standard output, in the end a table.
+which labels depends on the seed alone, and the labels of a smaller number are among those of a larger one. With
+`--labels uneven` every known class keeps a number of its own, from 1 to all of them, smaller ones more often. A line
+per training goes to standard output, in the end a table.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from newfound.settings import DataFacts
 from newfound.training.opened_images import OpenedImages
 
 CHOSEN = 12  # classes that lose labels
+UNEVEN = "uneven"
 HEADER = ["labels, balance", "their images found, %", "put there", "of these right, %", "of new classes", "All", "Old",
           "New"]  # fmt: skip
 
@@ -74,14 +77,12 @@ def main() -> None:
     true = given.copy()
     true[truth.images] = truth.classes
     images = Images(OpenedImages(table, settings, Screen()), given, true, table.n_known)
-    outcomes: dict[tuple[int, float], list[Outcome]] = {}
-    for seed in options.seeds:
-        few, kept_first = drawn(images, seed)
-        for count, balance in ((count, balance) for count in options.labels for balance in options.balance):
-            labels = fewer_labels(given, count, kept_first)
-            outcome = trained(replace(settings, seed=seed, label_balance=balance), images, labels, few)
-            outcomes.setdefault((count, balance), []).append(outcome)
-            print(f"seed {seed}, {count} labels, balance {balance:g}: {outcome}", flush=True)
+    outcomes: dict[tuple[str, float], list[Outcome]] = {}
+    for seed, count, balance in product(options.seeds, options.labels, options.balance):
+        few, labels = uneven_labels(images, seed) if count == UNEVEN else few_labels(images, seed, int(count))
+        outcome = trained(replace(settings, seed=seed, label_balance=balance), images, labels, few)
+        outcomes.setdefault((count, balance), []).append(outcome)
+        print(f"seed {seed}, {count} labels, balance {balance:g}: {outcome}", flush=True)
     print(f"\n{over_seeds(options.seeds)}\n\n{markdown_table(HEADER, rows(outcomes))}", flush=True)
 
 
@@ -93,28 +94,37 @@ def parsed() -> argparse.Namespace:
     arguments.add_argument("--method", default="simgcd")
     arguments.add_argument("--image-size", type=int, default=224)
     arguments.add_argument("--epochs", type=int)
-    arguments.add_argument("--labels", type=int, nargs="+", default=[1, 2, 5])
+    arguments.add_argument("--labels", nargs="+", default=["1", "2", "5"], metavar=f"N|{UNEVEN}")
     arguments.add_argument("--balance", type=float, nargs="+", default=[0.0])
     arguments.add_argument("--seeds", type=int, nargs="+", default=[0])
     return arguments.parse_args()
 
 
-def drawn(images: Images, seed: int) -> tuple[Labels, list[Labels]]:
-    """The classes that lose labels, and of each its labelled images in the order in which they are kept."""
+def few_labels(images: Images, seed: int, count: int) -> tuple[Labels, Labels]:
+    """The classes that keep at most ``count`` labels, and what is labelled then."""
     random = np.random.default_rng(100 + seed)
     few = random.choice(images.n_known, CHOSEN, replace=False)
-    return few, [random.permutation(np.flatnonzero(images.given == k)) for k in few]
+    return few, fewer(images.given, few, [count] * len(few), random)
 
 
-def fewer_labels(given: Labels, count: int, kept_first: Sequence[Labels]) -> Labels:
-    """The same labels, but at most so many in each of the classes of these images.
+def uneven_labels(images: Images, seed: int) -> tuple[Labels, Labels]:
+    """All known classes, and what is labelled if each keeps a number drawn evenly on a logarithmic scale."""
+    random = np.random.default_rng(200 + seed)
+    classes = np.arange(images.n_known)
+    most = np.bincount(images.given[images.given >= 0], minlength=images.n_known)
+    counts = np.exp(random.uniform(0, np.log(most + 1))).astype(int)
+    return classes, fewer(images.given, classes, counts.tolist(), random)
 
-    >>> fewer_labels(np.array([0, 0, 1, 1]), 1, [np.array([3, 2])]).tolist()
-    [0, 0, -1, 1]
+
+def fewer(given: Labels, classes: Labels, counts: Sequence[int], random: np.random.Generator) -> Labels:
+    """The same labels, but at most so many in each of the classes.
+
+    >>> fewer(np.array([0, 0, 1, 1]), np.array([1]), [1], np.random.default_rng(0)).tolist()
+    [0, 0, 1, -1]
     """
     labels = given.copy()
-    for images in kept_first:
-        labels[images[count:]] = -1
+    for k, count in zip(classes, counts, strict=True):
+        labels[random.permutation(np.flatnonzero(given == k))[count:]] = -1
     return labels
 
 
@@ -137,7 +147,7 @@ def trained(settings: Settings, images: Images, labels: Labels, few: Labels) -> 
     )
 
 
-def rows(outcomes: dict[tuple[int, float], list[Outcome]]) -> Iterator[list[str]]:
+def rows(outcomes: dict[tuple[str, float], list[Outcome]]) -> Iterator[list[str]]:
     """Of the table: one for each number of labels and balance."""
     for (count, balance), each in outcomes.items():
         numbers = ([float(getattr(outcome, name)) for outcome in each] for name in Outcome.__dataclass_fields__)
