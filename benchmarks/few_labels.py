@@ -28,6 +28,7 @@ from newfound.research.run_bench import prepare
 from newfound.research.seed_statistics import deviation, mean_text, over_seeds
 from newfound.runs.journal import MemoryJournal
 from newfound.settings import DataFacts
+from newfound.settings.presets import PRESETS
 from newfound.training.opened_images import OpenedImages
 
 CHOSEN = 12  # classes that lose labels
@@ -69,7 +70,9 @@ class Outcome:
 
 def main() -> None:
     options = parsed()
-    chosen = Settings(method=options.method, image_size=options.image_size, epochs=options.epochs)
+    chosen = Settings(
+        method=options.method, preset=options.preset, image_size=options.image_size, epochs=options.epochs
+    )
     benchmark, table, settings = prepare(
         options.dataset, options.root, options.lists, chosen, options.seeds, Screen(quiet=True)
     )
@@ -92,6 +95,7 @@ def parsed() -> argparse.Namespace:
     arguments.add_argument("--root", type=Path, required=True)
     arguments.add_argument("--lists", type=Path)
     arguments.add_argument("--method", default="simgcd")
+    arguments.add_argument("--preset", choices=PRESETS, help="default: as in newfound bench")
     arguments.add_argument("--image-size", type=int, default=224)
     arguments.add_argument("--epochs", type=int)
     arguments.add_argument("--labels", nargs="+", default=["1", "2", "5"], metavar=f"N|{UNEVEN}")
