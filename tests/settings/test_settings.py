@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from newfound.errors import SettingError, UserError
-from newfound.methods import decide, kmeans, sdas, with_own
-from newfound.settings import DataFacts, Settings
+from newfound.methods import decide, draws_half_labelled, kmeans, sdas, with_own
+from newfound.settings import METHODS, DataFacts, Settings
+from newfound.settings.presets import KINDS, PRESETS
 
 
 def decided(classes=5, *, known=2, images=999, per_class=100.0, **changes):
@@ -53,6 +54,16 @@ def test_presets_are_the_papers(name, data):
     unnamed = decided(classes, **published)
     assert unnamed.preset == kind  # what is chosen where nothing is said agrees with the paper
     assert (unnamed.method.alpha, unnamed.method.beta, unnamed.method.start) == (own.alpha, own.beta, "clusters")
+
+
+def test_labels_are_balanced_on_ones_own_images_and_not_where_values_are_published():
+    for name in set(METHODS) - {"hdbscan"}:
+        of_kind = {preset: decided(10, method=name, preset=preset).label_balance for preset in PRESETS}
+        has_one = draws_half_labelled(Settings(method=name))
+        assert of_kind == {p: (0.5 if p in KINDS else 0.0) if has_one else None for p in PRESETS}
+    assert decided(10).label_balance == 0.5
+    assert decided(10, label_balance=0).label_balance == 0
+    assert decided(10, preset="cub", label_balance=1).label_balance == 1
 
 
 CUB = {"preset": "cub", "known": 100, "images": 5_994, "per_class": 14.98}

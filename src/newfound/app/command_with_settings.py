@@ -10,7 +10,7 @@ from newfound.app.command import Command
 from newfound.app.option_boxes import Box, parsed_with_boxes
 from newfound.app.options import chosen_method, with_present_names
 from newfound.methods import METHODS, Method, load
-from newfound.settings import DEFAULTS, OF_TRAINING, Settings
+from newfound.settings import DEFAULTS, OF_TRAINING, ON_OWN_IMAGES, Settings
 from newfound.text import sentence
 
 GROUPS = {  # of options, as --help shows them: those that people need first, then the rest
@@ -59,4 +59,4 @@ class WithSettings(Command):
 def shared_defaults(method: Method) -> dict[str, Any]:
     """What the shared settings are where nobody chooses, as far as that can be said before the data are seen."""
     of_presets = {name for values in method.PRESETS.values() for name in values}
-    return {**DEFAULTS, **method.DEFAULTS, **dict.fromkeys(of_presets, "by --preset")}
+    return {**DEFAULTS, **method.DEFAULTS, **dict.fromkeys((*ON_OWN_IMAGES, *of_presets), "by --preset")}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from newfound.errors import MUST, SettingError, require
-from newfound.settings.presets import Preset
+from newfound.settings.presets import KINDS, Preset
 from newfound.settings.value_types import as_meant, checks_names
 from newfound.text import did_you_mean, sentence
 
@@ -33,6 +33,9 @@ DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has anothe
     "weight_decay": 5e-5,
     "rho": 0.0,
     "projector_width": 2048,
+}
+ON_OWN_IMAGES: dict[str, Any] = {  # ours, where no data set's published values were chosen, and why
+    "label_balance": 0.5,  # docs/results.md, "Classes with few labels"
 }
 OF_TRAINING = (
     "epochs", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision",
@@ -91,7 +94,7 @@ class Settings:
     """How evenly the labelled half of the batches is shared by the classes. 0: every labelled image has the same
     chance, as published, so a class with few labels is seen rarely. 1: every class has the same chance, however few
     labels it has. In between, a labelled image has a chance proportional to 1 / n^balance, where n is the number of
-    labels of its class, pseudo-labels included."""
+    labels of its class, pseudo-labels included. Default: 0.5, but 0 for the preset of a data set."""
     learning_rate: float | None = None
     """Initial learning rate; it follows a cosine schedule, updated once per epoch."""
     momentum: float | None = None
@@ -194,7 +197,8 @@ def decided_shared(
     if not trains:
         _refuse_training(settings)
     epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
-    defaults = {"epochs": epochs, **DEFAULTS, **values} if trains else {"batch_size": DEFAULTS["batch_size"]}
+    usual = DEFAULTS | (ON_OWN_IMAGES if facts.preset in KINDS else {})
+    defaults = {"epochs": epochs, **usual, **values} if trains else {"batch_size": usual["batch_size"]}
     if settings.views == "bank":
         defaults["bank_views"] = BANK_VIEWS
     elif settings.bank_views is not None:
