@@ -213,6 +213,17 @@ def test_settings_reach_the_training():
     assert cool.max(axis=1).mean() > quick(method="kmeans").fit(X, Y).predict_proba(X).max(axis=1).mean()
 
 
+def test_labels_are_balanced_as_asked():
+    few = np.where((Y == 0) & (np.arange(len(Y)) > 0), -1, Y)  # class 0 has one label
+    plain, balanced = (quick(settings={"label_balance": b}).fit(X, few).predict_proba(X) for b in (0, 1))
+    assert not np.array_equal(plain, balanced)
+    quick(settings={"label_balance": 1}, method="kmeans").fit(X, few)  # ignored, as all that is of training
+    with pytest.raises(ValueError, match=r"^label_balance must be between 0 and 1; found 2$"):
+        quick(settings={"label_balance": 2}).fit(X, few)
+    with pytest.raises(ValueError, match=r"^label_balance 1 has no effect with orca"):
+        quick(settings={"label_balance": 1}, method="orca").fit(X, few)
+
+
 # Predictions
 
 

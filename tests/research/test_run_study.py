@@ -22,12 +22,14 @@ from newfound.research.datasets.image_table import table_of
 from newfound.research.figures import FIGURES
 from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
+from newfound.research.run_bench import drawn_as_published, prepare
 from newfound.research.run_study import study
 from newfound.research.stored_json import read_class_count, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
 from newfound.research.study_runs import facts_of, first_training, folder_name, settings_of
 from newfound.research.study_table import Result, study_markdown
 from newfound.runs.folder import RunFolder
+from newfound.screen import Screen
 from newfound.settings import METHODS, Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")
@@ -92,13 +94,36 @@ def test_a_first_training_is_shared_where_it_is_the_same(table):
 def test_a_run_is_named_by_what_differs_from_the_defaults(table):
     """So a setting that is added later renames no finished run."""
     facts = facts_of(table, 4)
-    usual = decide(Settings(4, method="simgcd", seed=2), facts)
+    usual = decide(drawn_as_published(Settings(4, method="simgcd", seed=2)), facts)
     assert folder_name(usual, facts) == "simgcd-s2-k4"
     assert folder_name(decide(replace(usual, method="simgcd", device="cpu", bank_dir="elsewhere"), facts), facts) == (
         "simgcd-s2-k4"
     )
-    other = decide(with_own(usual, {"supervised_weight": 0.5}), facts)
-    assert folder_name(other, facts).startswith("simgcd-s2-k4-")
+    for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}):
+        other = decide(with_own(usual, changes), facts)
+        assert folder_name(other, facts).startswith("simgcd-s2-k4-")
+
+
+@pytest.mark.parametrize("base", [{"method": "sdas"}, {"method": "kmeans"}, {"method": "orca"}, {"label_balance": 1}])
+def test_rows_draw_labelled_images_as_published_unless_another_balance_is_asked_for(table, base):
+    """Whatever the default on somebody's own folder is; a row whose method has no balance is not given one."""
+    rows = STUDIES["methods"].rows
+    chosen = Settings(4, **FAST, **base)
+    balances = {row.settings["method"]: settings_of(row, chosen, table).label_balance for row in rows}
+    without = ("kmeans", "hdbscan", "orca")
+    assert balances == {name: None if name in without else base.get("label_balance", 0) for name in balances}
+
+
+@pytest.mark.parametrize(("name", "balance"), [("simgcd", 0.0), ("orca", None), ("kmeans", None)])
+def test_a_benchmark_draws_labelled_images_as_published(folder, name, balance):
+    chosen = Settings(method=name)
+    _, table, settings = prepare("folder", folder[0], folder[1], chosen, (0,), Screen(quiet=True))
+    facts = facts_of(table, settings.classes)
+    assert decide(settings, facts).label_balance == balance
+    if balance is not None:
+        assert decide(chosen, facts).label_balance > 0  # on somebody's own folder
+        asked_for = prepare("folder", *folder[:2], replace(chosen, label_balance=0.3), (0,), Screen(quiet=True))[2]
+        assert asked_for.label_balance == 0.3
 
 
 def test_a_study_runs_each_training_once_and_resumes(folder, tmp_path, monkeypatch):

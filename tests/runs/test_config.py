@@ -7,7 +7,7 @@ import pytest
 
 from helping.earlier_versions import EARLIER
 from newfound.errors import UserError
-from newfound.methods import METHODS, decide, gcd, kmeans, load, method_of, sdas, simgcd
+from newfound.methods import METHODS, decide, draws_half_labelled, gcd, kmeans, load, method_of, sdas, simgcd
 from newfound.runs.config import config_text, read_config
 from newfound.settings import DataFacts, Settings
 
@@ -36,6 +36,23 @@ def test_settings_survive_the_file(read, name, changes):
     assert config.sections == {"data": {"fingerprint": "abc"}}
     assert not config.earlier_version
     assert decide(config.settings, FACTS) == settings  # nothing is left to decide
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if draws_half_labelled(chosen(name))])
+def test_a_balance_survives_the_file(read, name):
+    settings = decide(replace(chosen(name), label_balance=0.25), FACTS)
+    assert read(config_text(settings, {})).settings == settings
+    assert settings.label_balance == 0.25
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_from_before_there_was_a_balance_was_drawn_without(read, name):
+    """Whatever the default is now, it is resumed as it was begun."""
+    settings = decide(chosen(name), FACTS)
+    lines = config_text(settings, {}).splitlines()
+    before = read("\n".join(line for line in lines if not line.startswith("label_balance")))
+    assert before.settings.label_balance == (None if name in ("kmeans", "hdbscan", "orca") else 0.0)
+    assert decide(before.settings, FACTS) == before.settings
 
 
 def test_places_are_absolute(read):

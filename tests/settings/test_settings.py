@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from newfound.errors import SettingError, UserError
-from newfound.methods import decide, kmeans, sdas, with_own
-from newfound.settings import DataFacts, Settings
+from newfound.methods import decide, draws_half_labelled, kmeans, sdas, with_own
+from newfound.settings import METHODS, DataFacts, Settings
+from newfound.settings.presets import KINDS, PRESETS
 
 
 def decided(classes=5, *, known=2, images=999, per_class=100.0, **changes):
@@ -55,6 +56,16 @@ def test_presets_are_the_papers(name, data):
     assert (unnamed.method.alpha, unnamed.method.beta, unnamed.method.start) == (own.alpha, own.beta, "clusters")
 
 
+def test_labels_are_balanced_on_ones_own_images_and_not_where_values_are_published():
+    for name in set(METHODS) - {"hdbscan"}:
+        of_kind = {preset: decided(10, method=name, preset=preset).label_balance for preset in PRESETS}
+        has_one = draws_half_labelled(Settings(method=name))
+        assert of_kind == {p: (0.5 if p in KINDS else 0.0) if has_one else None for p in PRESETS}
+    assert decided(10).label_balance == 0.5
+    assert decided(10, label_balance=0).label_balance == 0
+    assert decided(10, preset="cub", label_balance=1).label_balance == 1
+
+
 CUB = {"preset": "cub", "known": 100, "images": 5_994, "per_class": 14.98}
 
 
@@ -85,6 +96,10 @@ def test_nothing_is_decided_that_plays_no_part():
     assert decided(10, backbone="dino_vits16").grad_from_block == 11
     assert decided(10).bank_views == 8
     assert decided(10, views="fresh").bank_views is None
+    assert frozen.label_balance is None
+    assert decided(10, method="orca").label_balance is None  # it draws all images with equal chances
+    assert decided(10, method="orca", label_balance=0).label_balance is None  # which is what 0 says
+    assert decided(10, method="orca", batches="half-labelled", label_balance=0.5).label_balance == 0.5
 
 
 REFUSED = [
@@ -111,6 +126,11 @@ REFUSED = [
     ({"bank_views": 8, "views": "fresh"}, "bank_views=8 has no effect with fresh views"),
     ({"grad_from_block": 11}, "grad_from_block=11 has no effect with efficientnet_lite0"),
     ({"grad_from_block": 12, "backbone": "dino_vits16"}, "grad_from_block must be 0 to 11; found grad_from_block=12"),
+    ({"label_balance": -0.1}, "label_balance must be between 0 and 1; found label_balance=-0.1"),
+    ({"label_balance": 1.5}, "label_balance must be between 0 and 1"),
+    ({"label_balance": float("nan")}, "label_balance must be between 0 and 1"),
+    ({"method": "kmeans", "label_balance": 0.5}, "label_balance=0.5 has no effect with kmeans, which trains nothing"),
+    ({"method": "orca", "label_balance": 0.5}, "no effect with orca, .* unless batches='half-labelled'"),
     ({"learning_rate": 0.0}, "learning_rate must be a number above 0"),
     ({"supervised_weight": 1.5}, "between 0 and 1"),
     ({"learning_rate": float("inf")}, "learning_rate must be a number above 0"),

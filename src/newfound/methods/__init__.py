@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from newfound.errors import SettingError, UserError
+from newfound.errors import SettingError, UserError, option
 from newfound.settings import METHODS as METHODS
 from newfound.settings import DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
 from newfound.settings.device import resolve_device
@@ -89,6 +89,9 @@ def decide(settings: Settings, facts: DataFacts) -> Settings:
     classes = None if method.NEEDS.own_count else facts.classes
     facts = replace(facts, preset=settings.preset or preset_for(facts.images, facts.classes))
     values = {**method.DEFAULTS, **method.PRESETS.get(facts.preset, {})}
+    if method.NEEDS.training and not draws_half_labelled(settings):
+        settings = _without_balance(settings)
+        values["label_balance"] = None
     settings = decided_shared(
         replace(settings, classes=classes), facts, trains=method.NEEDS.training, values=values, device=device
     )
@@ -107,6 +110,26 @@ def check_size(settings: Settings, facts: DataFacts) -> None:
 def is_oracle(settings: Settings) -> bool:
     """Does the run use the truth, for analysis?"""
     return bool(getattr(settings.method, "oracle_clean_anchors", False))
+
+
+def _without_balance(settings: Settings) -> Settings:
+    """For a method that draws all images with equal chances, which is also what 0 says."""
+    if settings.label_balance:
+        why = f"has no effect with {method_name(settings)}, which draws all images with equal chances"
+        raise SettingError(
+            "label_balance", settings.label_balance, f"{why} unless {option('batches', 'half-labelled')}"
+        )
+    return replace(settings, label_balance=None)
+
+
+def draws_half_labelled(settings: Settings) -> bool:
+    """Is half of each batch labelled, so that `label_balance` has an effect?
+
+    >>> [draws_half_labelled(Settings(method=name)) for name in ("simgcd", "orca", "kmeans")]
+    [True, False, False]
+    """
+    drawn = getattr(own_settings(settings), "batches", "half-labelled")
+    return method_of(settings).NEEDS.training and drawn == "half-labelled"
 
 
 def reading_note(settings: Settings) -> str:

@@ -26,7 +26,7 @@ from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, all_features, classified, train
-from newfound.training.samplers import all_alike, half_labelled
+from newfound.training.samplers import all_alike
 from newfound.training.start import start_at_clusters
 from newfound.training.task import Task
 
@@ -85,7 +85,7 @@ def trainings(s: Settings, facts: DataFacts) -> int:
 
 def fit(task: Task, s: Settings) -> Trained:
     """One training."""
-    return train(task, ORCA(task, s), draw=all_alike if s.batches == "alike" else half_labelled)
+    return train(task, ORCA(task, s), draw=all_alike if s.batches == "alike" else None)
 
 
 class ORCA(Learner):

@@ -12,7 +12,7 @@ from typing import Any
 from newfound.atomic import write_atomically
 from newfound.discovery import discover_table
 from newfound.distributed import done_by_first
-from newfound.methods import method_of, own_settings, reading_note
+from newfound.methods import draws_half_labelled, method_of, own_settings, reading_note
 from newfound.research.datasets import Benchmark, load_benchmark
 from newfound.research.datasets.image_table import BenchmarkTable, table_of, truth_of
 from newfound.research.markdown import table as markdown_table
@@ -77,7 +77,10 @@ def _write_report(report: dict[str, Any], out: Path) -> None:
 def prepare(
     dataset: str, root: Path, lists: Path | None, settings: Settings, seeds: Sequence[int], screen: Screen
 ) -> tuple[Benchmark, BenchmarkTable, Settings]:
-    """The data set, looked through, and the settings with its number of classes and its preset where none is given."""
+    """The data set, looked through, and the settings with its number of classes and its preset where none is given.
+
+    Labelled images are drawn as published unless the settings say otherwise.
+    """
     check_seeds(seeds)
     benchmark = load_benchmark(dataset, root, lists=lists)
     with screen.track("reading images", len(benchmark)) as progress:
@@ -88,7 +91,14 @@ def prepare(
         classes=settings.classes or (None if own_count else len(benchmark.known) + len(benchmark.new)),
         preset=settings.preset or (dataset if dataset in PRESETS else None),
     )
-    return benchmark, table, settings
+    return benchmark, table, drawn_as_published(settings)
+
+
+def drawn_as_published(settings: Settings) -> Settings:
+    """All labelled images alike, on any data set, where nothing else was chosen."""
+    if settings.label_balance is not None or not draws_half_labelled(settings):
+        return settings
+    return replace(settings, label_balance=0.0)
 
 
 def summary(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, cast
 from newfound.discovery import discover_table
 from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
-from newfound.methods import decide, load, method_of, own_settings, with_own
+from newfound.methods import decide, draws_half_labelled, load, method_of, own_settings, with_own
+from newfound.research.run_bench import drawn_as_published
 from newfound.research.stored_json import read_metrics
 from newfound.research.studies import Row
 from newfound.research.study_table import Result
@@ -76,7 +77,8 @@ def _of_method(base: Settings, name: str) -> Settings:
         base = replace(base, **{name: getattr(Settings, name) for name in OF_TRAINING})
     if other.NEEDS.own_count:
         base = replace(base, classes=None)
-    return replace(base, method=cast(MethodSettings, other.Settings(**own)))
+    base = replace(base, method=cast(MethodSettings, other.Settings(**own)))
+    return drawn_as_published(base) if draws_half_labelled(base) else replace(base, label_balance=None)
 
 
 class Runner:
@@ -162,14 +164,14 @@ def first_training(settings: Settings, facts: DataFacts) -> Settings | None:
 
 def folder_name(settings: Settings, facts: DataFacts) -> str:
     """The same for the same training, whatever it is called and wherever it lies: only what differs from the defaults
-    on this data counts, so a setting that is added later renames no finished run.
+    of a study on this data counts, so a setting that is added later renames no finished run.
 
     >>> facts = DataFacts(images=99, known=2, labelled=9, labelled_classes=2, classes=10)
-    >>> folder_name(decide(Settings(10, method="simgcd", seed=3), facts), facts)
+    >>> folder_name(decide(drawn_as_published(Settings(10, method="simgcd", seed=3)), facts), facts)
     'simgcd-s3-k10'
     """
     name = method_of(settings).NAME
-    usual = decide(Settings(classes=settings.classes, method=name), facts)
+    usual = decide(drawn_as_published(Settings(classes=settings.classes, method=name)), facts)
     pairs = [(settings, usual), (own_settings(settings), usual.method)]
     other = {
         field.name: str(getattr(chosen, field.name))

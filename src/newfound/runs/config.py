@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from newfound.errors import UserError
-from newfound.methods import METHODS, load, method_of
+from newfound.methods import METHODS, draws_half_labelled, load, method_of
 from newfound.settings import OF_TRAINING, MethodSettings, Settings, is_vit
 from newfound.settings.toml import as_table, from_table, read_tables, to_toml
 
@@ -52,7 +52,10 @@ def read_config(path: Path) -> Config:
     else:
         own = content.pop("method")
     settings = from_table(Settings, {**table, "method": method.NAME}, path)
-    return Config(replace(settings, method=from_table(method.Settings, own, path)), content, earlier_version)
+    settings = replace(settings, method=from_table(method.Settings, own, path))
+    if settings.label_balance is None and draws_half_labelled(settings):
+        settings = replace(settings, label_balance=0.0)  # begun before there was this setting
+    return Config(settings, content, earlier_version)
 
 
 def _without_idle(table: dict[str, Any], *, trains: bool) -> dict[str, Any]:

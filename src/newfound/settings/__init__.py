@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from newfound.errors import MUST, SettingError, require
-from newfound.settings.presets import Preset
+from newfound.settings.presets import KINDS, Preset
 from newfound.settings.value_types import as_meant, checks_names
 from newfound.text import did_you_mean, sentence
 
@@ -27,13 +27,19 @@ BANK_VIEWS = 8
 COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in total"
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
+    "label_balance": 0.0,
     "learning_rate": 0.1,
     "momentum": 0.9,
     "weight_decay": 5e-5,
     "rho": 0.0,
     "projector_width": 2048,
 }
-OF_TRAINING = ("epochs", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision")
+ON_OWN_IMAGES: dict[str, Any] = {  # ours, where no data set's published values were chosen, and why
+    "label_balance": 0.5,  # docs/results.md, "Classes with few labels"
+}
+OF_TRAINING = (
+    "epochs", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision",
+)  # fmt: skip
 
 
 class MethodSettings(Protocol):
@@ -84,6 +90,11 @@ class Settings:
     """Where banks are stored and shared between runs. Default: newfound/banks in your cache folder."""
     batch_size: int | None = None
     """Images per step. A folder with fewer images is a single batch."""
+    label_balance: float | None = None
+    """How evenly the labelled half of the batches is shared by the classes. 0: every labelled image has the same
+    chance, as published, so a class with few labels is seen rarely. 1: every class has the same chance, however few
+    labels it has. In between, a labelled image has a chance proportional to 1 / n^balance, where n is the number of
+    labels of its class, pseudo-labels included. Default: 0.5, but 0 for the preset of a data set."""
     learning_rate: float | None = None
     """Initial learning rate; it follows a cosine schedule, updated once per epoch."""
     momentum: float | None = None
@@ -133,6 +144,7 @@ class Training:
 
     epochs: int
     batch_size: int
+    label_balance: float
     learning_rate: float
     momentum: float
     weight_decay: float
@@ -185,7 +197,8 @@ def decided_shared(
     if not trains:
         _refuse_training(settings)
     epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
-    defaults = {"epochs": epochs, **DEFAULTS, **values} if trains else {"batch_size": DEFAULTS["batch_size"]}
+    usual = DEFAULTS | (ON_OWN_IMAGES if facts.preset in KINDS else {})
+    defaults = {"epochs": epochs, **usual, **values} if trains else {"batch_size": usual["batch_size"]}
     if settings.views == "bank":
         defaults["bank_views"] = BANK_VIEWS
     elif settings.bank_views is not None:
@@ -228,6 +241,8 @@ def _check(s: Settings, facts: DataFacts) -> None:
     _require_number(s, "epochs", 1, MOST_EPOCHS + 1, f"at most {MOST_EPOCHS:,}")
     value = s.learning_rate
     require("learning_rate", value, value is None or 0 < value < math.inf, "a number above 0")
+    balance = s.label_balance
+    require("label_balance", balance, balance is None or 0 <= balance <= 1, "between 0 and 1")
     for name in ("weight_decay", "rho"):
         _require_number(s, name, 0, math.inf, "0 or more")
     _require_number(s, "momentum", 0, 1, "at least 0 and below 1")

@@ -8,6 +8,7 @@ Preset = Literal[
     "generic", "fine-grained", "cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium"
 ]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
+KINDS: tuple[Preset, ...] = ("generic", "fine-grained")  # of data; the others are data sets, with published values
 
 FEW_IMAGES = 100  # per class; the paper's reason for other values on fine-grained sets is that they have few ("usually
 # less than 70"). This limit puts all seven of its data sets where the paper does.

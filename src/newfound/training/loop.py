@@ -43,9 +43,11 @@ class Trained:
     none: NDArray[np.bool_] | None = None  # N: in none of the classes, whatever the prediction says; None: no one is
 
 
-def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw = half_labelled) -> Trained:
-    """Train from the stage's last checkpoint (or from the start) to its last epoch."""
+def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw | None = None) -> Trained:
+    """Train from the stage's last checkpoint (or from the start) to its last epoch. ``draw`` makes the batches; by
+    default, half of each is labelled."""
     t, device = task.training, torch.device(task.training.device)
+    draw = draw or partial(half_labelled, balance=t.label_balance)
     take_short_turns()
     learner.to(device)
     descent = SharpnessAware(_optimiser(learner, t), t.rho, _scaler(t))

@@ -13,8 +13,12 @@ Labels = NDArray[np.int64]
 Draw = Callable[[Labels, int, int, int], list[NDArray[np.int64]]]  # labels, batch size, seed, moment: an epoch
 
 
-def half_labelled(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
+def half_labelled(
+    labels: Labels, batch_size: int, seed: int, moment: int, *, balance: float = 0.0
+) -> list[NDArray[np.int64]]:
     """One epoch: N+M draws with replacement, half of them labelled on average, the last incomplete batch dropped.
+
+    ``balance`` says how the labelled half is shared by the classes, see `label_weights`.
 
     >>> batches = half_labelled(np.array([0, 1] + [-1] * 98), 20, seed=0, moment=0)
     >>> len(batches), len(batches[0])
@@ -23,10 +27,29 @@ def half_labelled(labels: Labels, batch_size: int, seed: int, moment: int) -> li
     n, labelled = len(labels), labels >= 0
     n_labelled = int(labelled.sum())
     weights = np.ones(n)
-    if 0 < n_labelled < n:  # otherwise all are alike
+    weights[labelled] = label_weights(labels[labelled], balance)
+    if 0 < n_labelled < n:  # otherwise there is only one of the two halves
         weights[~labelled] = n_labelled / (n - n_labelled)
     drawn = np.random.default_rng([seed, SAMPLER, moment]).choice(n, size=n, p=weights / weights.sum())
     return _batches(drawn, batch_size)
+
+
+def label_weights(labels: Labels, balance: float) -> NDArray[np.float64]:
+    """The chance of each labelled image, 1 on average.
+
+    It is proportional to n^-``balance``, where n is the number of labels of its class: with 0 all images are alike,
+    with 1 all classes that have a label.
+
+    >>> label_weights(np.array([0, 0, 0, 1]), 0.0).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    >>> label_weights(np.array([0, 0, 0, 1]), 1.0).round(4).tolist()
+    [0.6667, 0.6667, 0.6667, 2.0]
+    """
+    if not len(labels):
+        return np.ones(0)
+    labels_of_its_class = np.bincount(labels)[labels].astype(np.float64)
+    weights = np.power(labels_of_its_class, -balance)
+    return np.asarray(weights * (len(labels) / weights.sum()))
 
 
 def all_alike(labels: Labels, batch_size: int, seed: int, moment: int) -> list[NDArray[np.int64]]:
