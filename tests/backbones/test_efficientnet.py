@@ -5,10 +5,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from newfound.backbones import load_backbone
 from newfound.backbones.efficientnet import (
+    LITE_SPECS,
     PIXEL_MEAN,
     PIXEL_STD,
-    EfficientNetLite0,
+    EfficientNetLite,
     EvenSameConv,
     FoldedEfficientNet,
     SameConv,
@@ -16,7 +18,9 @@ from newfound.backbones.efficientnet import (
     packaged_weights,
 )
 from newfound.errors import UserError
+from newfound.sources.bank import Recipe
 
+LITE0 = "efficientnet_lite0"
 IMAGENET_MEAN, IMAGENET_STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 CASES = [(224, "imagenet"), (224, "tf_lite"), (160, "imagenet"), (160, "tf_lite")]
 
@@ -28,7 +32,7 @@ def vectors(golden):
 
 @pytest.fixture(scope="module")
 def network():
-    return load_efficientnet()
+    return load_efficientnet(LITE0)
 
 
 def normalised(images, kind, dtype):
@@ -38,7 +42,7 @@ def normalised(images, kind, dtype):
 
 
 def test_the_packaged_weights_are_the_ones_the_vectors_were_made_with(vectors):
-    assert hashlib.sha256(packaged_weights().read_bytes()).hexdigest() == str(vectors["weights_sha256"])
+    assert hashlib.sha256(packaged_weights(LITE0).read_bytes()).hexdigest() == str(vectors["weights_sha256"])
 
 
 @pytest.mark.parametrize(("size", "kind"), CASES)
@@ -86,9 +90,17 @@ def test_folding_leaves_the_plain_module_as_it_was(network):
     assert not any(p.requires_grad for p in folded.parameters())
 
 
+def test_banks_of_earlier_versions_are_still_used():
+    """Users keep them in their cache: another name means that every image is computed again."""
+    backbone = load_backbone(LITE0, image_size=160)
+    assert backbone.fingerprint == "91516307c8a76177ccd83612c47fb3f7031e6ebdedbf5c4ecea38ade2764e861"
+    assert Recipe.of(backbone, views=8).folder_name == "efficientnet_lite0-69664e944923e51d"
+    assert Recipe.of(backbone, views=8, strong=True).folder_name == "efficientnet_lite0-05f1e4537f7a1954"
+
+
 def test_a_wrong_file_is_refused_with_the_keys(tmp_path):
-    state = EfficientNetLite0().state_dict()
+    state = EfficientNetLite(LITE_SPECS[LITE0]).state_dict()
     state.pop("_fc.bias")
     save_file(state, tmp_path / "wrong.safetensors")
     with pytest.raises(UserError, match=r"_fc\.bias"):
-        load_efficientnet(tmp_path / "wrong.safetensors")
+        load_efficientnet(LITE0, tmp_path / "wrong.safetensors")

@@ -11,7 +11,7 @@ from helping.doubles import mean_colour_backbone
 from helping.pictures import picture
 from helping.quick_discovery import discover, fast, rows
 from newfound import settings as shared
-from newfound.backbones.efficientnet import EfficientNetLite0
+from newfound.backbones.efficientnet import LITE_SPECS, EfficientNetLite
 from newfound.errors import UserError
 from newfound.settings import method_name
 from newfound.training import opened_images
@@ -79,7 +79,7 @@ def test_a_wrong_setting_leaves_no_run_in_the_way(folder, tmp_path):
 
 def test_other_weights_are_not_mixed_into_a_run(folder, tmp_path):
     torch.manual_seed(0)
-    weights = EfficientNetLite0().state_dict()
+    weights = EfficientNetLite(LITE_SPECS["efficientnet_lite0"]).state_dict()
     save_file(weights, tmp_path / "one.safetensors")
     settings = fast(4, epochs=1, weights=tmp_path / "one.safetensors")
     discover(folder[0], settings, out=tmp_path / "run")

@@ -35,7 +35,7 @@ def of_another_network(path: Path) -> None:
 
 
 def with_nan(path: Path) -> None:
-    state = read_state_dict(packaged_weights())
+    state = read_state_dict(packaged_weights("efficientnet_lite0"))
     state = {name: tensor.contiguous() for name, tensor in state.items()}
     state["_bn0.bias"] = torch.full_like(state["_bn0.bias"], torch.nan)
     save_file(state, path)
@@ -50,7 +50,7 @@ WEIGHTS = [
     ("a.pth", hostile.pickled_code, "was refused, because it contains code rather than only tensors"),
     ("a.safetensors", hostile.pickled_code, "is damaged or not a weights file"),
     ("a.safetensors", cut_weights, "is damaged or not a weights file"),
-    ("a.safetensors", of_another_network, "do not fit this EfficientNetLite0"),
+    ("a.safetensors", of_another_network, "do not fit this EfficientNetLite"),
     ("a.safetensors", with_nan, "are damaged: _bn0.bias has numbers that are not finite"),
     ("a.safetensors", hostile.content("hello"), "is damaged or not a weights file"),
     ("a.safetensors", hostile.content(b"\xff" * 8 + b"{" * 50), "is damaged or not a weights file"),

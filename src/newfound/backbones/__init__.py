@@ -9,7 +9,15 @@ from pathlib import Path
 from torch import nn
 
 from newfound.backbones.adapter import AdapterTail
-from newfound.backbones.efficientnet import FEATURE_DIM, PIXEL_MEAN, PIXEL_STD, FoldedEfficientNet, load_efficientnet
+from newfound.backbones.efficientnet import (
+    FEATURE_DIM,
+    LITE_SPECS,
+    PIXEL_MEAN,
+    PIXEL_STD,
+    FoldedEfficientNet,
+    load_efficientnet,
+    packaged_weights,
+)
 from newfound.backbones.vit import VIT_SPECS, load_vit
 from newfound.backbones.weights import check_weights_file, fetch_from_hub, fingerprint
 from newfound.errors import SettingError, UserError, option
@@ -18,8 +26,7 @@ from newfound.text import did_you_mean
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
-EMBEDDED = "efficientnet_lite0"  # comes with newfound
-BACKBONES = (EMBEDDED, *VIT_SPECS)
+BACKBONES = (*LITE_SPECS, *VIT_SPECS)
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,8 @@ def load_backbone(
     """A backbone by name, with its published weights or those of a local file; of a ViT the last block is trained."""
     image_size = 224 if image_size is None else image_size
     check_image_size(image_size)
-    if name == EMBEDDED:
-        return _efficientnet(image_size, weights)
+    if name in LITE_SPECS:
+        return _efficientnet(name, image_size, weights)
     if name in VIT_SPECS:
         return _vit(name, image_size, weights, VIT_BLOCKS - 1 if grad_from_block is None else grad_from_block)
     raise _no_such_backbone(name)
@@ -55,12 +62,12 @@ def check_backbone(name: str, weights: Path | None) -> None:
 
     It is for the very beginning, before images are read: `load_backbone` would say the same later.
     """
-    if name not in (EMBEDDED, *VIT_SPECS):
+    if name not in (*LITE_SPECS, *VIT_SPECS):
         raise _no_such_backbone(name)
-    if weights is not None:
-        check_weights_file(weights)
-    elif name in VIT_SPECS:
+    if weights is None and name in VIT_SPECS:
         fetch_from_hub(VIT_SPECS[name].hub_repo, VIT_SPECS[name].hub_filename)
+    else:
+        check_weights_file(weights or packaged_weights(name))
 
 
 def _no_such_backbone(name: str) -> SettingError:
@@ -68,10 +75,10 @@ def _no_such_backbone(name: str) -> SettingError:
     return SettingError("backbone", name, what, "there is no {name} {value}{what}")
 
 
-def _efficientnet(image_size: int, weights: Path | None) -> Backbone:
-    network = load_efficientnet(weights)
+def _efficientnet(name: str, image_size: int, weights: Path | None) -> Backbone:
+    network = load_efficientnet(name, weights)
     return Backbone(
-        name=EMBEDDED,
+        name=name,
         trunk=FoldedEfficientNet(network),
         new_tail=lambda: AdapterTail(FEATURE_DIM),
         token_shape=(FEATURE_DIM,),

