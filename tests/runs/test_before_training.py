@@ -50,7 +50,7 @@ def test_of_many_the_largest_and_the_smallest_are_listed():
 
 def test_classes_with_hardly_any_label_are_named():
     labels = [0, 1, 1, 2, 2, 2, -1]
-    assert "2 known classes have fewer than 3 labelled images (dog, cat): a quarter to a half" in printed(
+    assert "2 known classes have fewer than 3 labelled images (dog, cat): a fifth to two fifths" in printed(
         ["cat", "dog", "cow"], labels
     )
     assert "1 known class has fewer than 3 labelled images (cat)" in printed(["cat", "cow"], [0, 1, 1, 1, -1])

@@ -70,7 +70,8 @@ def _warn_of_few_labels(classes: Sequence[str], screen: Screen) -> None:
     have = "has" if len(classes) == 1 else "have"
     screen.warn(
         f"{counted(len(classes), 'known class')} {have} fewer than {ENOUGH_LABELS} labelled images ({which}): a "
-        "quarter to a half of what is sorted there may belong elsewhere. Label more of them, or review them first."
+        "fifth to two fifths of what is sorted there may belong elsewhere, and about half of their own images may be "
+        "sorted elsewhere. Label more of them, or review them first."
     )
 
 

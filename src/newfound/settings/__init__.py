@@ -34,8 +34,8 @@ DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has anothe
     "rho": 0.0,
     "projector_width": 2048,
 }
-ON_OWN_IMAGES: dict[str, Any] = {  # ours, where no data set's published values were chosen, and why
-    "label_balance": 0.5,  # docs/results.md, "Classes with few labels"
+ON_OWN_IMAGES: dict[str, Any] = {  # instead of these, without the preset of a data set: ours
+    "label_balance": 0.5,  # measured: docs/results.md, "Classes with few labels"
 }
 OF_TRAINING = (
     "epochs", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision",
