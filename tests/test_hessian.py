@@ -259,6 +259,7 @@ def test_moments_below_twice_the_steps_are_exact_for_each_start(steps):
         assert (found.weights * found.nodes**k).sum() == pytest.approx(wanted, abs=1e-10)
 
 
+@pytest.mark.long
 def test_moments_over_many_starts_are_those_of_the_spectrum():
     h = symmetric(12)
     found = spectral_density(lambda v: h @ v, 12, steps=4, samples=2000, seed=0, like=F64)
@@ -442,6 +443,7 @@ def exact():
     return exact_hessian(mean_loss, dict(batches.named_parameters()))
 
 
+@pytest.mark.long
 def test_the_simgcd_loss_has_the_exact_hessian(exact):
     batches = Batches().double()
     operator = HessianOperator([lambda: batches(0), lambda: batches(1)], list(batches.parameters()))
@@ -449,6 +451,7 @@ def test_the_simgcd_loss_has_the_exact_hessian(exact):
     assert_allclose(torch.stack([operator(w) for w in v.T], dim=1), exact @ v, rtol=0, atol=1e-10)
 
 
+@pytest.mark.long
 def test_the_trained_loss_itself_has_the_exact_spectrum(exact):
     batches, eigenvalues = Batches(), torch.linalg.eigvalsh(exact)
     losses = [lambda: batches.total(0), lambda: batches.total(1)]

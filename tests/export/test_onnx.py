@@ -140,6 +140,7 @@ def test_tokens_for_one_size_are_the_trunks(tiny, name):
         torch.testing.assert_close(onnx_model.ViTTokens(backbone)(images), backbone.trunk(images))
 
 
+@pytest.mark.long
 def test_a_vision_transformer_with_a_trained_classifier(folder, tiny):
     """Registers, resampled positions, two blocks in the tail, the folded last one, cosines; and the oracle's mark."""
     weights = tiny / "dinov2_tiny_reg.safetensors"

@@ -187,6 +187,7 @@ def test_every_method_is_in_the_table_of_methods(folder, tmp_path):
     assert runs.count("gcd") == 2  # one of them serves μGCD as its first training
 
 
+@pytest.mark.long
 def test_the_number_of_classes_can_be_estimated(folder, tmp_path, monkeypatch):
     counted = []
 

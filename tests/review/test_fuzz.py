@@ -18,6 +18,8 @@ from newfound.runs.decisions import DecisionLog
 from newfound.runs.results import read_results
 from newfound.screen import Screen
 
+pytestmark = pytest.mark.long
+
 PORT, TOKEN = 8000, "a-token"
 BASE = f"http://127.0.0.1:{PORT}"
 OWN = {"Cookie": f"newfound-review-{PORT}={TOKEN}", "Origin": BASE}

@@ -24,6 +24,8 @@ from newfound.runs.results import read_json, read_results
 from newfound.settings import DataFacts, Settings
 from newfound.settings.toml import fits
 
+pytestmark = pytest.mark.long
+
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
