@@ -82,6 +82,13 @@ def test_where_nothing_scatters_features_stay_as_they_are(labels):
         assert np.array_equal(whitening_matrix(scatter, shrinkage), np.eye(DIM))
 
 
+def test_copies_of_one_image_do_not_scatter():
+    """Their mean is not exactly any of them, but what that leaves is no scatter."""
+    rows = np.full((10, DIM), 0.1)
+    assert (rows.mean(axis=0) != rows[0]).all()
+    assert not within_class_scatter(rows, np.zeros(10, dtype=np.int64)).any()
+
+
 def test_one_class_is_enough():
     rows = np.random.default_rng(0).normal(size=(30, DIM)) * np.arange(1, DIM + 1)
     matrix = whitening_matrix(within_class_scatter(rows, np.zeros(30, dtype=np.int64)), 0.0)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 NONE = 1.0  # the shrinkage that leaves features as they are
 ROWS = 4096  # in double precision at a time
+ROUNDING = 1e-28  # of double precision, squared
 TINY = 1e-10  # an eigenvalue that is 0 but for rounding, in multiples of their mean
 
 
@@ -38,7 +39,7 @@ def scatter_of_groups(
     groups: Iterable[NDArray[np.floating]], dim: int, *, by_class: bool = False
 ) -> NDArray[np.float64]:
     """The same from one group of rows after another (n×d or n×V×d), so that only one has to be in memory."""
-    total, weight = np.zeros((dim, dim)), 0.0
+    total, weight, energy = np.zeros((dim, dim)), 0.0, 0.0
     for group in groups:
         rows = group.reshape(-1, dim)
         mean, share = rows.mean(axis=0, dtype=np.float64), 1 / len(rows) if by_class else 1.0
@@ -46,7 +47,10 @@ def scatter_of_groups(
         for part in _parts(rows):
             apart = part - mean
             total += share * (apart.T @ apart)
-    return total / weight if weight else total
+            energy += share * float(np.square(part).sum())
+    if np.trace(total) <= ROUNDING * energy:  # copies of one image: what is left is the rounding of their mean
+        return np.zeros((dim, dim))
+    return total / weight
 
 
 def _parts(rows: NDArray[np.floating]) -> Iterator[NDArray[np.float64]]:
@@ -68,19 +72,23 @@ class Spectrum:
         values, directions = np.linalg.eigh(scatter / mean)
         return cls(np.maximum(values, 0.0), directions)  # rounding makes some of those that are 0 negative
 
-    def whitening(self, shrinkage: float) -> NDArray[np.float64]:
-        """`whitening_matrix` of the scatter."""
+    def shrunk(self, shrinkage: float) -> NDArray[np.float64]:
+        """The eigenvalues after shrinkage; their mean is 1 as before."""
         if not 0 <= shrinkage <= 1:
             raise ValueError(f"shrinkage must be between 0 and 1; found {shrinkage}")
-        if shrinkage == NONE:
-            return np.eye(len(self.values))
-        shrunk = (1 - shrinkage) * self.values + shrinkage
-        if shrunk.min() <= TINY:
+        found: NDArray[np.float64] = (1 - shrinkage) * self.values + shrinkage
+        if found.min() <= TINY:
             raise ValueError(
                 "the scatter has no width in some direction, as with fewer labelled rows than dimensions: "
                 "the shrinkage must be above 0"
             )
-        matrix: NDArray[np.float64] = (self.directions * shrunk**-0.5) @ self.directions.T
+        return found
+
+    def whitening(self, shrinkage: float) -> NDArray[np.float64]:
+        """`whitening_matrix` of the scatter."""
+        if shrinkage == NONE:
+            return np.eye(len(self.values))
+        matrix: NDArray[np.float64] = (self.directions * self.shrunk(shrinkage) ** -0.5) @ self.directions.T
         return (matrix + matrix.T) / 2
 
 
