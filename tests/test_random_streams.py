@@ -14,4 +14,5 @@ def test_the_numbers_are_pinned():
         "MODEL_REFERENCES": 7,
         "MEMORY_VIEWS": 8,
         "METHOD_STEP": 9,
+        "WHITENING_CHECK": 10,
     }

@@ -10,7 +10,7 @@ SOURCE = Path(newfound.__file__).parent
 ROOMS = """
     errors text random_streams screen notebook_progress atomic distributed threads thread_waiting
     losses evaluate anchors sharpness hessian semi_kmeans kmeans neighbours ward mean_shift sinkhorn class_count
-    similar_images flat_map dense_groups hdbscan
+    similar_images flat_map dense_groups hdbscan whitening whitening_check consensus
     settings
     images
     backbones

@@ -13,3 +13,4 @@ CLASS_COUNT = 6  # samples of a class count
 MODEL_REFERENCES = 7  # images that a model keeps as references
 MEMORY_VIEWS = 8  # views of all images between epochs
 METHOD_STEP = 9  # a method's own draws in a step
+WHITENING_CHECK = 10  # known classes and labelled images of the check
