@@ -48,7 +48,7 @@ class Consensus:
     def probabilities(self, rows: slice | Ints) -> NDArray[np.float64]:
         """The averaged ones of some images, n×K, also of those without a class."""
         means = _means(self._answers, self._probabilities, self.columns, self.count, rows)
-        return means / np.maximum(means.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        return np.asarray(means / np.maximum(means.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny))
 
 
 def consensus(answers: Sequence[Ints], probabilities: Sequence[Rows], n_known: int, *, fewest: int = 1) -> Consensus:
@@ -123,7 +123,7 @@ def _at(columns: Ints, classes: Ints) -> Ints:
 
 
 def _by_first_image(answer: Ints, count: int, n_known: int) -> Ints:
-    """K: other numbers for the new classes, in the order in which they appear; so the numbers they had do not matter."""
+    """K: other numbers for the new classes, by their first image; so the numbers they had do not matter."""
     appearing, first = np.unique(answer[answer >= n_known], return_index=True)
     appearing = appearing[np.argsort(first)]
     empty = np.setdiff1d(np.arange(n_known, count), appearing)
@@ -185,7 +185,7 @@ def _means(
     total = np.zeros((placed.shape[1], count + 1))  # the last column is `NOWHERE`
     for counts, each, to in zip(counted, probabilities, columns, strict=True):
         total[:, to] += counts[:, None] * np.asarray(each[rows], dtype=np.float64)
-    return total[:, :count] / counted.sum(axis=0)[:, None]
+    return np.asarray(total[:, :count] / counted.sum(axis=0)[:, None])
 
 
 def _best(
