@@ -16,7 +16,7 @@ test: .venv/installed-dev
 
 # Tests that take long and rarely break; CI runs them, too
 test-long: .venv/installed-dev
-	@echo "The long tests: no network, kills and full disks, fuzzed files and requests, torchrun; about LONGTIME on two idle cores."
+	@echo "The long tests: no network, kills and full disks, fuzzed files and requests, torchrun; about four minutes on two idle cores."
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 # The numerical tests as if on other processors: about ten minutes; writes its table into docs/trust.md
