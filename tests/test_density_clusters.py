@@ -74,6 +74,18 @@ def test_many_equal_images_are_one_cluster_each():
     assert grouped_alike(found, np.repeat(np.arange(3), 20))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_copies_are_in_one_place_in_any_basis(seed):
+    """Three distinct images differ along two directions; what rounding adds along a third one is no difference."""
+    random = np.random.default_rng(seed)
+    turned = np.linalg.qr(random.normal(size=(8, 8)))[0]
+    order = random.permutation(60)
+    rows = np.repeat(np.eye(3, 8) @ turned, 20, axis=0)[order]
+    assert len(np.unique(principal_directions(rows, 3), axis=0)) == 3
+    found = density_clusters(rows, UNLABELLED[:60], 5, directions=3)
+    assert grouped_alike(found, np.repeat(np.arange(3), 20)[order])
+
+
 def test_principal_directions_are_those_of_most_variance():
     rows = np.random.default_rng(0).normal(size=(50, 6))
     few = principal_directions(rows, 2)

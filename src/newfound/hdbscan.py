@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from newfound.dense_groups import DenseGroups, dense_groups
 
 NO_CLUSTER = -1
+ROUNDING = 1e-7  # of single precision: the spread, of features of length 1, that is none
 FEWEST = 5  # images of a cluster, unless somebody asks for fewer
 
 
@@ -48,14 +49,22 @@ def density_clusters(
 
 
 def principal_directions(features: NDArray[np.floating], count: int) -> NDArray[np.float32]:
-    """The L2-normalised features along those directions in which they differ most: N×count."""
+    """The L2-normalised features along those directions in which they differ most: N×count.
+
+    Equal images get equal places, and directions in which images differ by rounding alone are 0: to a measure of
+    density, copies that lie 1e-17 apart would be the densest groups of all.
+    """
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
 
     count = min(count, *features.shape)
+    distinct, copies = np.unique(features.astype(np.float64), axis=0, return_inverse=True)
+    unit = normalize(distinct)
     with threadpool_limits(1):  # the same sums on every number of cores
-        places = PCA(count, svd_solver="full").fit_transform(normalize(features.astype(np.float64)))
-    return np.ascontiguousarray(places, dtype=np.float32)
+        fitted = PCA(count, svd_solver="full").fit(unit[copies])
+        places = fitted.transform(unit)
+    places[:, fitted.singular_values_ < ROUNDING * len(features) ** 0.5] = 0.0
+    return np.ascontiguousarray(places[copies], dtype=np.float32)
 
 
 def chosen_clusters(tree: DenseGroups, labels: NDArray[np.int64]) -> NDArray[np.int64]:
