@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from newfound import anchors
+from helping.densities import naive_density_order, near_duplicates
+from newfound import anchors, cluster_density
 from newfound.anchors import calibrate, densest, most_confident, select_anchors
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -98,16 +99,6 @@ def naive_eta(probabilities, n_known, omega, gamma):
     position = Fraction(str(gamma)) * (len(counts) - 1)
     below, above = counts[math.floor(position)], counts[math.ceil(position)]
     return math.floor(below + (position - math.floor(position)) * (above - below)), threshold
-
-
-def naive_density_order(features, members, k):
-    neighbours = min(max(math.floor(Fraction(str(k)) * len(members)), 1), len(members) - 1)
-
-    def mean_distance(i):
-        nearest = sorted(math.dist(features[i], features[j]) for j in members if j != i)
-        return math.fsum(nearest[:neighbours]) / neighbours
-
-    return sorted(members, key=lambda i: (mean_distance(i), i))
 
 
 def naive_select(probabilities, features, n_known, *, omega, gamma, beta, k):
@@ -328,10 +319,6 @@ def test_shares_mean_the_decimal_number_they_are_written_as():
     counts = np.arange(101)
     assert 0.29 * 100 < 29
     assert anchors._floored_quantile(counts, 0.29) == 29
-    members = torch.arange(200, dtype=torch.float64)[:, None]
-    assert 0.575 * 100 < 57.5
-    assert len(anchors._core(members[:100], 0.575, 0.5)) == 58  # half to even
-    assert len(anchors._core(members, 0.29, 0.5)) == 58
 
 
 def test_first_of_several_maxima_is_the_prediction():
@@ -343,46 +330,21 @@ def test_first_of_several_maxima_is_the_prediction():
 # Distances: exact where it matters, in little memory.
 
 
-def near_duplicates(spread, samples=40, width=16, seed=0):
-    """Points so close together, so far from the origin, that |a|² + |b|² − 2ab is mostly rounding."""
-    random = np.random.default_rng(seed)
-    points = 1.0 + spread * random.integers(-8, 9, (samples, width))
-    return np.concatenate([points, points[: samples // 4], 1.0 + random.normal(size=(3, width))])
-
-
 @pytest.mark.parametrize("spread", [2.0**-40, 2.0**-30, 2.0**-20, 2.0**-3])
 @pytest.mark.parametrize("k", [0.1, 0.5, 1.0])
 def test_near_duplicates_are_told_apart(spread, k):
     features = near_duplicates(spread)
     probabilities = np.tile([0.1, 0.9], (len(features), 1))
     table, points = probabilities.tolist(), features.tolist()
-    expected = naive_density_order(points, range(len(points)), k)
     for count in (1, 7, len(points)):
-        assert set(anchors._densest(torch.tensor(features), k, count).tolist()) == set(expected[:count])
         chosen = densest(probabilities, features, 1, count=count, k=k)
         same(chosen, naive_top(table, 1, count, lambda m: naive_density_order(points, m, k)))
 
 
-@pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-8, 1e-4, 1.0])
-@pytest.mark.parametrize("width", [1, 16, 768])
-def test_quick_distances_are_as_good_as_they_claim(spread, width):
-    random = np.random.default_rng(width)
-    members = torch.tensor(1.0 + spread * random.normal(size=(30, width)))
-    for outlier in (0.0, 5.0):  # an outlier makes the cluster large and the quick distances worse
-        members[-1] += outlier
-        for rows in (members, members.float()):
-            exact = anchors._exact_mean_distances(rows, np.arange(30), 10)
-            radius = (rows - rows.mean(dim=0)).norm(dim=1).max().item()
-            for precision, good in ((torch.float32, 0.05), (torch.float64, 2e-6)):
-                quick, error = anchors._quick_mean_distances(rows, np.arange(30), 10, precision)
-                assert (np.abs(quick - exact) <= error).all()
-                assert error.max() <= good * radius
-
-
 def test_a_cluster_of_duplicates_takes_one_exact_pass(monkeypatch):
     passes = []
-    distances_from = anchors._distances_from
-    monkeypatch.setattr(anchors, "_distances_from", lambda *args: passes.append(1) or distances_from(*args))
+    distances_from = cluster_density._distances_from
+    monkeypatch.setattr(cluster_density, "_distances_from", lambda *args: passes.append(1) or distances_from(*args))
     features = torch.full((3000, 12), 0.1)
     probabilities = torch.tensor([[0.1, 0.9]]).expand(3000, 2)
     assert densest(probabilities, features, 1, count=5, k=0.5).index.tolist() == [0, 1, 2, 3, 4]
@@ -402,7 +364,7 @@ def test_size_of_blocks_does_not_matter(monkeypatch, block):
         yield densest(one_cluster, close, 1, count=9, k=0.3)
 
     expected = list(everything())
-    monkeypatch.setattr(anchors, "BLOCK", block)
+    monkeypatch.setattr(cluster_density, "BLOCK", block)
     for ours, theirs in zip(everything(), expected, strict=True):
         same(ours, theirs)
 
@@ -420,7 +382,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_a_large_cluster_never_needs_its_square(monkeypatch):
-    monkeypatch.setattr(anchors, "BLOCK", 5000)
+    monkeypatch.setattr(cluster_density, "BLOCK", 5000)
     random = np.random.default_rng(0)
     features = random.normal(size=(1000, 4)).repeat([1, 2] * 500, axis=0)[:1200]  # some duplicates
     probabilities = np.tile([0.1, 0.9], (1200, 1))
@@ -464,7 +426,7 @@ def test_mistakes_are_named():
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_numbers_that_are_none_are_found(monkeypatch, bad, convert):
-    monkeypatch.setattr(anchors, "BLOCK", 4)
+    monkeypatch.setattr(cluster_density, "BLOCK", 4)
     good, broken = np.full((5, 3), 0.5), np.full((5, 3), 0.5)
     broken[3, 1] = bad
     with pytest.raises(ValueError, match="probabilities must be finite; found NaN or infinity in row 3"):

@@ -1,4 +1,3 @@
-import itertools
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -7,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 import newfound.class_count as module
+from newfound import count_clusterings
 from newfound.class_count import ClassCount, Estimate, Point, count_classes
 from newfound.evaluate import cluster_accuracy
 
@@ -45,25 +45,6 @@ def labelled_accuracy(labels, clusters):
     return cluster_accuracy(labels[labelled], clusters[labelled], labelled[labelled]).all
 
 
-def naive_accuracy(labels, clusters):
-    """Over all ways to give each class a cluster of its own, or none."""
-    classes = sorted(set(labels) - {-1})
-    shares = Counter((c, k) for c, k in zip(labels, clusters, strict=True) if c >= 0)
-    choices = [*set(clusters), *(("none", c) for c in classes)]
-    ways = itertools.permutations(choices, len(classes))
-    return max(sum(shares[pair] for pair in zip(classes, way, strict=True)) for way in ways) / sum(shares.values())
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([-1, 3, 5, 60]), st.integers(0, 4)), min_size=1, max_size=20))
-def test_the_score_is_the_best_matching_of_clusters_and_labelled_classes(rows):
-    labels, clusters = np.array([*rows, (3, 0)]).T
-    criterion = module._Accuracy(labels)
-    score = criterion.values(clusters).sum() / criterion.sizes.sum()
-    assert score == pytest.approx(naive_accuracy(labels.tolist(), clusters.tolist()))
-    assert score == pytest.approx(labelled_accuracy(labels, clusters))
-
-
 def test_the_curve_is_mean_and_spread_of_kmeans_on_normalised_features():
     features, labels = planted(7, 4, noise=0.9)
     found = count_classes(features, labels, most=16, seeds=[3, 8])
@@ -74,25 +55,6 @@ def test_the_curve_is_mean_and_spread_of_kmeans_on_normalised_features():
         runs = [KMeans(point.classes, n_init=5, random_state=seed).fit_predict(unit) for seed in (3, 8)]
         scores = [labelled_accuracy(labels, run) for run in runs]
         assert (point.score, point.spread) == pytest.approx((np.mean(scores), np.std(scores)))
-
-
-def naive_silhouette(places, clusters, i):
-    own = [j for j in range(len(places)) if clusters[j] == clusters[i] and j != i]
-    if not own:
-        return 0.0
-    inside = np.mean([np.linalg.norm(places[i] - places[j]) for j in own])
-    others = [np.linalg.norm(places[i] - places[clusters == c], axis=1).mean() for c in set(clusters) - {clusters[i]}]
-    return (min(others) - inside) / max(min(others), inside)
-
-
-def test_without_labels_the_score_is_the_silhouette():
-    random = np.random.default_rng(0)
-    places = random.normal(size=(12, 3)).astype(np.float32)
-    criterion = module._Silhouette(places, 0)
-    clusters = np.array([0, 0, 0, 1, 1, 5, 5, 5, 5, 1, 7, 0])
-    assert_allclose(criterion.values(clusters), [naive_silhouette(places, clusters, i) for i in range(12)], atol=1e-5)
-    assert not criterion.values(np.zeros(12, dtype=int)).any()
-    assert not criterion.values(np.arange(12)).any()
 
 
 # What it finds.
@@ -150,7 +112,7 @@ def test_labels_that_cannot_tell_leave_it_to_the_silhouette(given):
 def test_a_tree_of_some_images_serves_all(monkeypatch):
     features, labels = planted(10, 6, each=30)
     whole = count_classes(features, labels, most=14, seeds=[0]).tree
-    monkeypatch.setattr(module, "LINKED", 100)
+    monkeypatch.setattr(count_clusterings, "LINKED", 100)
     part = count_classes(features, labels, most=14, seeds=[0]).tree
     assert part != whole
     assert abs(part.best - 10) <= 2

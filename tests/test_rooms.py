@@ -9,7 +9,8 @@ import newfound
 SOURCE = Path(newfound.__file__).parent
 ROOMS = """
     errors text random_streams screen notebook_progress atomic distributed threads thread_waiting
-    losses evaluate anchors sharpness hessian semi_kmeans kmeans neighbours ward mean_shift sinkhorn class_count
+    losses evaluate neighbours cluster_density anchors sharpness hessian semi_kmeans kmeans ward mean_shift sinkhorn
+    count_criteria count_clusterings class_count
     similar_images flat_map dense_groups hdbscan whitening whitening_check consensus
     settings
     images
@@ -30,9 +31,7 @@ ROOMS = """
 """.strip().splitlines()
 ROOM_OF = {name: number for number, names in enumerate(ROOMS) for name in names.split()}
 LONG = {  # one algorithm each, which would not read better in pieces
-    "anchors.py": "the choice of anchors, and its calibration",
     "backbones/vit.py": "a vision transformer",
-    "class_count.py": "the estimate of the number of classes",
     "hessian.py": "eigenvalues, trace and density of a Hessian",
     "semi_kmeans.py": "semi-supervised k-means",
     "training/loop.py": "the training loop, from top to bottom",

@@ -12,24 +12,29 @@ clusters that serves the known classes best, which may lie to either side (publi
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import ClusterWarning, cut_tree, linkage
-from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import pairwise_distances, pairwise_distances_argmin, silhouette_samples
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from newfound.evaluate import matched_classes
+from newfound.count_clusterings import kmeans_clusters, tree_cuts
+from newfound.count_criteria import (
+    OF_KMEANS,
+    OF_RESAMPLING,
+    SAMPLED,
+    Criterion,
+    Silhouette,
+    criterion_for,
+    drawn_images,
+    labels_tell,
+)
 from newfound.random_streams import CLASS_COUNT
 
 DIRECTIONS = 128  # principal ones that k-means and the tree work in
@@ -38,10 +43,7 @@ COARSE, TRIED = 12, 32  # numbers of classes tried at first, and at most
 RESOLUTION = 0.02  # of a number of classes: nothing is told apart below that
 MOST_NEW = 1000  # classes looked for unless the caller asks for more
 FITTED = 20_000  # images that k-means moves its centres by: more cost time and hardly move them
-LINKED = 5000  # images in the tree: 100 MB of distances, held twice
-SAMPLED = 3000  # images whose silhouettes are taken
 RESAMPLINGS, PLAUSIBLE = 500, 0.9
-OF_RESAMPLING, OF_TREE, OF_SILHOUETTE, OF_KMEANS = range(4)
 TIE = 1e-9
 
 
@@ -86,7 +88,7 @@ class ClassCount(Estimate):
         text += f"; {({0: 'none is', 1: '1 is'}).get(self.known, f'{self.known} are')} known"
         text += f"; more than {self.most} were not looked for" if self.high == self.most > self.known else ""
         text += "" if self.low <= self.tree.best <= self.high else f"; a tree of the images says {self.tree.best}"
-        blind = self.criterion == _Silhouette.name and self.most > self.known
+        blind = self.criterion == Silhouette.name and self.most > self.known
         return text + ("; judged without labels, by silhouette" if blind else "")
 
     __str__ = sentence
@@ -133,21 +135,21 @@ def count_classes(
     # One thread: with several, the order of their partial sums, and with it the last bits, is left to chance.
     with threadpool_limits(1):
         places = _fewer_directions(_on_sphere(rows))
-        criterion = _criterion(places, classes, seeds[0])
+        criterion = criterion_for(places, classes, seeds[0])
 
-        fitted = _drawn(len(places), max(FITTED, most), seeds[0], OF_KMEANS)
+        fitted = drawn_images(len(places), max(FITTED, most), seeds[0], OF_KMEANS)
         starts = int(np.clip(DISTANCES // (len(fitted) * most), 1, MOST_STARTS))
 
         def runs(count: int) -> NDArray[np.float64]:
-            return np.stack([criterion.values(_kmeans(places, fitted, count, seed, starts)) for seed in seeds])
+            return np.stack([criterion.values(kmeans_clusters(places, fitted, count, seed, starts)) for seed in seeds])
 
         found = _search(runs, fewest, most, lambda tried: _estimate(tried, criterion, seeds[0]), on_progress)
-        cuts = {count: criterion.values(cut)[None] for count, cut in _tree_cuts(places, fewest, most, seeds[0])}
+        cuts = {count: criterion.values(cut)[None] for count, cut in tree_cuts(places, fewest, most, seeds[0])}
         tree = _estimate(cuts, criterion, seeds[0])
     return ClassCount(**vars(found), tree=tree, known=_known(classes), most=most, criterion=criterion.name)
 
 
-Tried = dict[int, NDArray[np.float64]]  # number of classes: seeds×units, see _Criterion
+Tried = dict[int, NDArray[np.float64]]  # number of classes: seeds×units, see Criterion
 
 
 def _search(
@@ -178,7 +180,7 @@ def _middles(tried: Sequence[int], low: int, high: int) -> list[int]:
     return [round(math.sqrt(a * b)) for a, b in sorted(gaps, key=lambda gap: gap[0] / gap[1])]
 
 
-def _estimate(tried: Tried, criterion: _Criterion, seed: int) -> Estimate:
+def _estimate(tried: Tried, criterion: Criterion, seed: int) -> Estimate:
     counts = np.array(sorted(tried))
     values = np.stack([tried[count] for count in counts.tolist()])  # counts×seeds×units
     scores = values.sum(axis=2) / criterion.sizes.sum()  # counts×seeds
@@ -207,95 +209,6 @@ def _ends(scores: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.int
     return highest.argmax(axis=1), scores.shape[1] - 1 - highest[:, ::-1].argmax(axis=1)
 
 
-class _Criterion(Protocol):
-    """Judges clusters unit by unit: the score is the sum of the values over the sum of the sizes."""
-
-    name: str
-    sizes: NDArray[np.float64]
-
-    def values(self, clusters: NDArray[np.int64]) -> NDArray[np.float64]: ...
-
-
-class _Accuracy:
-    """The unit is a known class: how many of its labelled images lie in the cluster matched with it."""
-
-    name = "accuracy on labelled images"
-
-    def __init__(self, labels: NDArray[np.int64]) -> None:
-        self._labelled = np.flatnonzero(labels >= 0)
-        _, first, classes = np.unique(labels[self._labelled], return_index=True, return_inverse=True)
-        self._classes = first.argsort().argsort()[classes]  # by first image: what a class is called does not matter
-        self.sizes = np.bincount(self._classes).astype(np.float64)
-
-    def values(self, clusters: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = np.unique(clusters[self._labelled], return_inverse=True)[1]
-        correct = matched_classes(self._classes, found) == self._classes
-        return np.asarray(np.bincount(self._classes, weights=correct), dtype=np.float64)
-
-
-class _Silhouette:
-    """The unit is an image of a sample: how much nearer its cluster is than the next one, from -1 to 1."""
-
-    name = "silhouette"
-
-    def __init__(self, places: NDArray[np.float32], seed: int) -> None:
-        self._sample = _drawn(len(places), SAMPLED, seed, OF_SILHOUETTE)
-        self._distances = pairwise_distances(places[self._sample])
-        self.sizes = np.ones(len(self._sample))
-
-    def values(self, clusters: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = clusters[self._sample]
-        if not 1 < len(np.unique(found)) < len(found):
-            return np.zeros(len(found))
-        values: NDArray[np.float64] = silhouette_samples(self._distances, found, metric="precomputed")
-        return values
-
-
-def _criterion(places: NDArray[np.float32], labels: NDArray[np.int64], seed: int) -> _Criterion:
-    return _Accuracy(labels) if _labels_tell(labels) else _Silhouette(places, seed)
-
-
-def _labels_tell(labels: NDArray[np.int64]) -> bool:
-    """Whether clusters too few and clusters too many can both show in the accuracy."""
-    images = np.unique(labels[labels >= 0], return_counts=True)[1]
-    return int((images > 1).sum()) > 1
-
-
-def _kmeans(
-    places: NDArray[np.float32], fitted: NDArray[np.int64], count: int, seed: int, starts: int
-) -> NDArray[np.int64]:
-    """The cluster of each image; the centres are those of the ``fitted`` images."""
-    kmeans = KMeans(count, n_init=starts, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters: some stay empty
-        if len(fitted) == len(places):
-            return np.asarray(kmeans.fit_predict(places), dtype=np.int64)
-        return np.asarray(kmeans.fit(places[fitted]).predict(places), dtype=np.int64)
-
-
-def _tree_cuts(
-    places: NDArray[np.float32], fewest: int, most: int, seed: int
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Clusters of all images for every number of them: Ward's tree of a sample, and the others with their nearest."""
-    if most == 1:
-        yield 1, np.zeros(len(places), dtype=np.int64)
-        return
-    linked, nearest = _drawn(len(places), max(LINKED, most), seed, OF_TREE), np.arange(len(places))
-    if len(linked) < len(places):
-        nearest = pairwise_distances_argmin(places, places[linked])
-    counts = range(fewest, most + 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ClusterWarning)  # places may happen to look like a table of distances
-        tree = linkage(places[linked], "ward")
-    for count, cut in zip(counts, cut_tree(tree, counts).T, strict=True):
-        yield count, cut[nearest]
-
-
-def _drawn(images: int, wanted: int, seed: int, purpose: int) -> NDArray[np.int64]:
-    random = np.random.default_rng([seed, CLASS_COUNT, purpose])
-    return np.sort(random.permutation(images)[:wanted])
-
-
 def _range(labels: NDArray[np.int64], different: int, most: int | None) -> tuple[int, int]:
     """The fewest and the most classes to consider."""
     known, labelled = _known(labels), int((labels >= 0).sum())
@@ -305,7 +218,7 @@ def _range(labels: NDArray[np.int64], different: int, most: int | None) -> tuple
         return known, known
     if most is None:
         per_class = max(labelled // max(known, 1), 5)
-        room = (len(labels) - labelled) // per_class if _labels_tell(labels) else min(len(labels), SAMPLED) // 10
+        room = (len(labels) - labelled) // per_class if labels_tell(labels) else min(len(labels), SAMPLED) // 10
         most = known + min(max(room, math.isqrt(len(labels))), MOST_NEW)
     fewest = max(known, 1)
     return fewest, max(fewest, min(int(most), different, known + len(labels) - labelled))
