@@ -30,8 +30,9 @@ NUMERICAL = [
     "tests/export", "tests/training", "tests/test_hessian.py", "tests/test_losses.py",
     "tests/runs/test_labelling.py", "tests/runs/test_rounds.py", "tests/test_semi_kmeans.py",
     "tests/test_sharpness.py", "tests/runs/test_stability.py", "tests/test_mean_shift.py", "tests/test_neighbours.py",
-    "tests/test_ward.py", "tests/runs/test_none_of_these.py", "tests/test_fitting.py",
-    "tests/images/test_views.py",
+    "tests/test_ward.py", "tests/runs/test_none_of_these.py", "tests/test_fitting.py", "tests/test_cluster_density.py",
+    "tests/test_count_criteria.py", "tests/test_whitening.py", "tests/test_whitening_check.py",
+    "tests/test_consensus.py", "tests/images/test_views.py",
 ]  # fmt: skip
 
 
