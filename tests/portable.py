@@ -56,11 +56,13 @@ def none(feature: str) -> bool:
     return False
 
 
-SSE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}
+# MKL obeys MKL_ENABLE_INSTRUCTIONS on Intel's processors only; "compatible" is the code that it has for all of them,
+# and what it uses on other makers' goes as far as AVX2
+SSE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-SAID_SSE = {"torch": "DEFAULT", "oneDNN": "SSE4.1", "MKL": "SSE4.2"}
+SAID_SSE = {"torch": "DEFAULT", "oneDNN": "SSE4.1", "MKL": "CNR:COMPATIBLE"}
 NO_AVX512 = r"^(?!.*512)(?!.*X86_V4)"
-SAID_AVX2 = {"torch": "AVX2", "oneDNN": r"AVX2\b", "MKL": r"AVX2\b"}
+SAID_AVX2 = {"torch": "AVX2", "oneDNN": r"AVX2\b", "MKL": r"AVX2\b|^Intel\(R\) Architecture "}
 
 
 def threads(count: int) -> dict[str, str]:
@@ -75,7 +77,6 @@ SETTINGS = [
             {**SAID_SSE, "OpenBLAS": "Katmai|Prescott", "NumPy": "none", "threads": "1"}, none),
     Setting("Intel with AVX2, 2 threads", {**AVX2, "OPENBLAS_CORETYPE": "Haswell", **threads(2)},
             {**SAID_AVX2, "OpenBLAS": "Haswell", "NumPy": NO_AVX512, "threads": "2"}, no_avx512),
-    # MKL asks for the maker, too; "compatible" is the code that it has for all of them
     Setting("AMD with AVX2 (Zen), 4 threads",
             {**AVX2, "MKL_CBWR": "COMPATIBLE", "OPENBLAS_CORETYPE": "Zen", **threads(4)},
             {**SAID_AVX2, "MKL": "CNR:COMPATIBLE", "OpenBLAS": "Zen|Haswell", "NumPy": NO_AVX512, "threads": "4"},
@@ -123,7 +124,7 @@ def used(variables: Mapping[str, str]) -> dict[str, str]:
     ).stdout  # fmt: skip
     found: dict[str, str] = json.loads(re.findall(r"^used (.*)$", said, re.MULTILINE)[0])
     found["oneDNN"] = "".join(re.findall(r"cpu,isa:(.*)$", said, re.MULTILINE)[:1])
-    mkl = re.findall(r"^MKL_VERBOSE oneMKL.*?architecture (.*?) enabled processors", said, re.MULTILINE)[:1]
+    mkl = re.findall(r"^MKL_VERBOSE oneMKL.*?architecture (.*?)(?: enabled)? processors", said, re.MULTILINE)[:1]
     return {**found, "MKL": "".join(mkl + re.findall(r" CNR:\w+", said)[:1])}
 
 
