@@ -24,7 +24,7 @@ from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
 from newfound.research.run_bench import drawn_as_published, prepare
 from newfound.research.run_study import study
-from newfound.research.stored_json import read_class_count, read_metrics, read_spectrum
+from newfound.research.stored_json import read_class_count, read_memory, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
 from newfound.research.study_runs import facts_of, first_training, folder_name, settings_of
 from newfound.research.study_table import Result, study_markdown
@@ -228,13 +228,13 @@ def test_neighbours_stay_together_in_two_dimensions():
 def test_the_papers_numbers_stand_beside_ours():
     rows = (Row("DAS", {}, {"cub": (69.0, 69.1, 68.9)}, {"cub": (1140, 1443)}), Row("none", {}))
     metrics = {"all": 0.5, "old": 0.25, "new": 0.75}
-    results = [Result("DAS", seed, {**metrics, "all": 0.5 + seed / 10}, 30, 40, 12.0) for seed in (0, 1)]
+    results = [Result("DAS", seed, {**metrics, "all": 0.5 + seed / 10}, 30, 40, 12.0, 1 + seed) for seed in (0, 1)]
     results.append(Result("none", 0, {**metrics, "new": None}, None, None, 3.0))
     text = study_markdown(Study("title", rows, anchors=True), "cub", results)
     assert "mean ± sample standard deviation over seeds 0, 1." in text
-    ours = "| DAS | 55.0 ± 7.1 | 25.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0 % of 40 | 12 |"
+    ours = "| DAS | 55.0 ± 7.1 | 25.0 ± 0.0 | 75.0 ± 0.0 | 75.0 ± 0.0 % of 40 | 12 | 2.0 |"
     assert f"{ours} 69.0 | 69.1 | 68.9 | 79 % of 1443 |" in text
-    assert "| none | 50.0 | 25.0 | - | - | 3 | - | - | - | - |" in text  # one seed has no deviation
+    assert "| none | 50.0 | 25.0 | - | - | 3 | - | - | - | - | - |" in text  # one seed has no deviation
 
 
 SPECTRUM = Spectrum(1, 2.0, 0.0, 2.0, 0.0, 2.0, 0.0, (2.0,), (1.0,))
@@ -247,20 +247,24 @@ def stored(folder, name, content):
     (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     if name == "metrics.json":
         return read_metrics(folder)
-    return (read_class_count if name == "class_count.json" else read_spectrum)(folder / name)
+    readers = {"class_count.json": read_class_count, "memory.json": read_memory, "hessian.json": read_spectrum}
+    return readers[name](folder / name)
 
 
 def test_what_a_study_stores_is_read_back(tmp_path):
     assert stored(tmp_path, "metrics.json", METRICS) == METRICS
     assert stored(tmp_path, "class_count.json", COUNT) == COUNT
     assert stored(tmp_path, "hessian.json", SPECTRUM.to_dict()) == SPECTRUM
+    assert stored(tmp_path, "memory.json", {"gigabytes": 1.5}) == 1.5
+    assert stored(tmp_path, "memory.json", {"gigabytes": None}) is None
     assert read_class_count(tmp_path / "nothing.json") is None
+    assert read_memory(tmp_path / "nothing.json") is None
     assert read_spectrum(tmp_path / "nothing.json") is None
     with pytest.raises(UserError, match=r"metrics\.json is missing"):
         read_metrics(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", ["metrics.json", "class_count.json", "hessian.json"])
+@pytest.mark.parametrize("name", ["metrics.json", "class_count.json", "memory.json", "hessian.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\0", "[" * 100_000, '{"all": NaN}'])
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, content):
     with pytest.raises(UserError, match=rf"{name} .*Delete it and run the study again"):
@@ -273,6 +277,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, name, content):
         ("metrics.json", {**METRICS, "all": None}),
         ("class_count.json", {**COUNT, "best": 3.5}),
         ("class_count.json", {**COUNT, "sentence": None}),
+        ("memory.json", {"gigabytes": "1.5"}),
         ("hessian.json", {**SPECTRUM.to_dict(), "nodes": ["a"]}),
         ("hessian.json", {**SPECTRUM.to_dict(), "nodes": None}),
         ("hessian.json", {**SPECTRUM.to_dict(), "weights": []}),

@@ -44,5 +44,14 @@ def read_spectrum(path: Path) -> Spectrum | None:
     return spectrum
 
 
+def read_memory(path: Path) -> float | None:
+    """Gigabytes that a run needed; None where the system did not tell, or an earlier version ran it."""
+    content = read_json(path, remedy=WRITTEN_AGAIN)
+    found = None if content is None else content.get("gigabytes", "nothing")
+    if not isinstance(found, int | float | None):
+        raise _not_as_written(path)
+    return found
+
+
 def _not_as_written(path: Path) -> UserError:
     return UserError(f"{path} is malformed. {WRITTEN_AGAIN}")

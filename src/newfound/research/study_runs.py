@@ -15,8 +15,9 @@ from newfound.discovery import discover_table
 from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
 from newfound.methods import decide, draws_half_labelled, load, method_of, own_settings, with_own
+from newfound.research.peak_memory import peak_memory
 from newfound.research.run_bench import drawn_as_published
-from newfound.research.stored_json import read_metrics
+from newfound.research.stored_json import read_memory, read_metrics
 from newfound.research.studies import Row
 from newfound.research.study_table import Result
 from newfound.runs.folder import RunFolder
@@ -24,6 +25,7 @@ from newfound.runs.scoring import Truth
 from newfound.screen import Screen
 from newfound.settings import FULL_EPOCHS, OF_TRAINING, DataFacts, MethodSettings, Settings
 
+MEMORY = "memory.json"
 NOT_THE_RUN = (
     "method",
     "seed",
@@ -120,8 +122,9 @@ class Runner:
         lines = run.journal.pseudo_labels()
         last = lines[-1] if lines else {}
         return Result(
-            row, settings.seed, metrics, last.get("clean"), last.get("overall"), run.journal.training_seconds()
-        )
+            row, settings.seed, metrics, last.get("clean"), last.get("overall"), run.journal.training_seconds(),
+            read_memory(run.path / MEMORY),
+        )  # fmt: skip
 
     @asked_of_first
     def _is_done(self, settings: Settings) -> bool:
@@ -133,7 +136,10 @@ class Runner:
         run, started = self.place(settings), time.perf_counter()
         self._screen.say(f"run {run.path.name}; {len(self._left)} left{self._time_left()}")
         run.check_place(resume=True)
-        discover_table(self._table, settings, run, referee=self._truth, screen=self._screen)
+        memory = peak_memory(
+            lambda: discover_table(self._table, settings, run, referee=self._truth, screen=self._screen)
+        )
+        run.write_json(MEMORY, {"gigabytes": memory})
         self._left.pop(run.path.name, None)
         if settings.epochs is not None:
             self._seconds += time.perf_counter() - started

@@ -26,6 +26,7 @@ class Result:
     clean: int | None  # of the last epoch's anchors
     overall: int | None
     seconds: float  # of training, a shared first one included
+    gigabytes: float | None = None  # that the process held at most; not in a shared first training
 
     @property
     def purity(self) -> float | None:
@@ -43,7 +44,7 @@ def study_markdown(chosen: Study, dataset: str, results: Sequence[Result]) -> st
     seeds = sorted({result.seed for result in results})
     header = [chosen.axis or "method", "All", "Old", "New"]
     header += ["anchors clean"] if chosen.anchors else []
-    header += ["training, s", "paper: All", "Old", "New"] + (["paper: clean"] if chosen.anchors else [])
+    header += ["training, s", "memory, GB", "paper: All", "Old", "New"] + (["paper: clean"] if chosen.anchors else [])
     rows = [_cells(row, results, dataset, with_anchors=chosen.anchors) for row in chosen.rows]
     return (
         f"## {chosen.title}: {dataset}\n\n"
@@ -59,6 +60,8 @@ def _cells(row: Row, results: Sequence[Result], dataset: str, *, with_anchors: b
         count = statistics.mean(r.overall or 0 for r in of_row)
         cells.append(f"{_spread(purities)} % of {count:.0f}" if purities else "-")
     cells.append(f"{statistics.median(r.seconds for r in of_row):.0f}")
+    memory = [r.gigabytes for r in of_row if r.gigabytes is not None]
+    cells.append(f"{max(memory):.1f}" if memory else "-")
     cells += [f"{value:.1f}" for value in row.paper.get(dataset, ())] or ["-"] * 3
     if with_anchors:
         clean, overall = row.paper_anchors.get(dataset, (0, 0))
@@ -74,8 +77,10 @@ def as_csv(results: Sequence[Result]) -> str:
     """A line per run."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(["row", "seed", *GROUPS, "nmi", "ari", "clean", "overall", "seconds", "oracle"])
+    writer.writerow(["row", "seed", *GROUPS, "nmi", "ari", "clean", "overall", "seconds", "gigabytes", "oracle"])
     for r in results:
         numbers = [r.metrics[name] for name in (*GROUPS, "nmi", "ari")]
-        writer.writerow([r.row, r.seed, *numbers, r.clean, r.overall, round(r.seconds, 1), "oracle" in r.metrics])
+        memory = None if r.gigabytes is None else round(r.gigabytes, 2)
+        oracle = "oracle" in r.metrics
+        writer.writerow([r.row, r.seed, *numbers, r.clean, r.overall, round(r.seconds, 1), memory, oracle])
     return text.getvalue()
