@@ -280,7 +280,7 @@ def halves(reviewed: Reviewed, number: int, seed: int = 0) -> list[str]:
     embeddings = reviewed.results.embeddings[members]
     if (embeddings == embeddings[0]).all():
         raise Refused(f"all images of {reviewed.names[number]!r} look the same to the model")
-    with threadpool_limits(1, user_api="openmp"):
+    with threadpool_limits(1):
         second = KMeans(2, n_init=10, random_state=seed).fit_predict(embeddings) == 1
     leaving = members[second] if second.sum() * 2 <= len(members) else members[~second]
     return [reviewed.results.files[i] for i in leaving]
