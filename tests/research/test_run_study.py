@@ -22,7 +22,7 @@ from newfound.research.datasets.image_table import table_of
 from newfound.research.figures import FIGURES
 from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
-from newfound.research.run_bench import drawn_as_published, prepare
+from newfound.research.run_bench import as_published, prepare
 from newfound.research.run_study import study
 from newfound.research.stored_json import read_class_count, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
@@ -94,7 +94,7 @@ def test_a_first_training_is_shared_where_it_is_the_same(table):
 def test_a_run_is_named_by_what_differs_from_the_defaults(table):
     """So a setting that is added later renames no finished run."""
     facts = facts_of(table, 4)
-    usual = decide(drawn_as_published(Settings(4, method="simgcd", seed=2)), facts)
+    usual = decide(as_published(Settings(4, method="simgcd", seed=2)), facts)
     assert folder_name(usual, facts) == "simgcd-s2-k4"
     assert folder_name(decide(replace(usual, method="simgcd", device="cpu", bank_dir="elsewhere"), facts), facts) == (
         "simgcd-s2-k4"
