@@ -8,7 +8,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import MappingProxyType, NoneType, SimpleNamespace
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import tyro
 

@@ -151,8 +151,9 @@ def _number(name: str, kind: type[int] | type[float], words: Sequence[str], word
     try:
         return kind(word)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise SettingError(name, word, f"{', '.join([*words, ''])}{'or ' if words else ''}{what}", MUST) from None
+        number = "a whole number" if kind is int else "a number"
+        what = f"{', '.join(words)} or {number}" if words else number
+        raise SettingError(name, word, what, MUST) from None
 
 
 def _class_count(word: str) -> int | None:

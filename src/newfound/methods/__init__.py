@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError, option
-from newfound.settings import METHODS as METHODS
 from newfound.settings import AS_PUBLISHED, DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
+from newfound.settings import METHODS as METHODS
 from newfound.settings.device import resolve_device
 from newfound.settings.presets import KINDS, preset_for
 from newfound.text import did_you_mean
