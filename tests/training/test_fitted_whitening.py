@@ -153,14 +153,13 @@ def half(monkeypatch):
 
 
 @pytest.mark.usefixtures("half")
-@pytest.mark.parametrize("name", ["gcd", "mugcd"])
-def test_stopped_after_every_epoch_it_resumes_to_the_same_bytes(name):
-    """A mean teacher has the matrix, too."""
-    contract.check_resumes(load(name))
+def test_stopped_after_every_epoch_it_resumes_to_the_same_bytes():
+    """A training by contrast, then one with a mean teacher, which has the matrix, too."""
+    contract.check_resumes(load("mugcd"))
 
 
 @pytest.mark.usefixtures("half")
-@pytest.mark.parametrize("name", ["kmeans", "hdbscan", "simgcd"])
+@pytest.mark.parametrize("name", ["kmeans", "simgcd"])
 def test_the_truth_changes_nothing(name):
     contract.check_ignores_truth(load(name))
 
