@@ -109,6 +109,10 @@ def test_two_processes_equal_one(method, apart):
     assert apart[method.NAME] < 2e-5  # what the order of sums makes of a few steps; features are about 1
 
 
+def test_two_processes_equal_one_with_whitened_features(apart):
+    assert apart["whitened"] < 2e-5
+
+
 # A method that breaks the contract is noticed
 
 
