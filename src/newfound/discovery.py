@@ -72,12 +72,12 @@ def discover(
     ready = prepared(start.table, start.settings, start.run, start.referee, start.origin, shown_on)
 
     def run_seed(seed: int, run: RunFolder) -> None:
-        run_once(ready.with_seed(seed), run, one_of_several=True, screen=shown_on)
+        run_once(ready.with_seed(seed), run, shown_on)
 
     if repeat > 1:
         found = Discovery(start.run.path, run_several(ready, start.run, repeat, run_seed, shown_on))
     else:
-        found = run_once(ready, start.run, screen=shown_on)
+        found = run_once(ready, start.run, shown_on)
     if report:
         from_first(lambda: found.report(again=True, screen=shown_on))
     return found
@@ -104,10 +104,10 @@ def discover_table(
     One of several runs also writes probabilities.npy, from which their consensus is made.
     """
     ready = prepared(table, settings, run, referee, origin, screen)
-    return run_once(ready, run, one_of_several=one_of_several, screen=screen)
+    return run_once(replace(ready, one_of_several=one_of_several), run, screen)
 
 
-def run_once(ready: Prepared, run: RunFolder, *, one_of_several: bool = False, screen: Screen) -> Discovery:
+def run_once(ready: Prepared, run: RunFolder, screen: Screen) -> Discovery:
     """What is left once all is checked: train, sort, write."""
     table, settings, oracle = ready.table, ready.settings, ready.oracle
     labels, names = table.seen_classes()
@@ -126,7 +126,7 @@ def run_once(ready: Prepared, run: RunFolder, *, one_of_several: bool = False, s
             fewer = f"a smaller {option('classes')} may fit better"
             screen.warn(f"{counted(found.empty, 'new class')} ended up empty, left out: {fewer}")
         assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
-        if one_of_several:
+        if ready.one_of_several:
             run.write_array(PROBABILITIES, found.prediction.probabilities.numpy())
         write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
         write_model(run, found.predictor, embeddings, ready.opened.backbone, labels, assignment, settings, oracle)

@@ -13,7 +13,7 @@ from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning, means_unsorted
 from newfound.runs.config import read_config
-from newfound.runs.places import is_begun, resuming_words, seed_place
+from newfound.runs.places import is_begun, seed_place, typed
 from newfound.runs.results import read_consensus
 from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen, shown
@@ -98,8 +98,8 @@ def check_repeatable(run: Path, settings: Settings, repeats: int) -> None:
     """Raise if what is in the run folder cannot become a run of so many seeds, or must not."""
     if repeats == 1 and is_begun(seed_place(run, settings.seed)):
         raise UserError(
-            f"{run} is a run of several seeds, and cannot become one of a single seed. Resume it with "
-            f"{option('repeat', 2)} or more, or as it was: {resuming_words(run)}."
+            f"{run} is a run of several seeds, and cannot become one of a single seed: give {option('repeat', 2)} or "
+            f"more. {typed('resume', run)} resumes it as it was."
         )
     decisions, seeds = run / "decisions.json", list(range(settings.seed, settings.seed + repeats))
     if repeats == 1 or not decisions.is_file():

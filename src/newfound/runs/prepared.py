@@ -32,6 +32,7 @@ class Prepared:
     referee: Truth | None
     oracle: str | None  # the mark of a run that learns from the truth
     origin: Origin
+    one_of_several: bool = False
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -40,8 +41,8 @@ class Prepared:
         return found if self.oracle is None or self.referee is None else found | {"oracle": self.referee.fingerprint}
 
     def with_seed(self, seed: int) -> Prepared:
-        """The same run with another seed; what was counted for all is told once."""
-        return replace(self, settings=replace(self.settings, seed=seed), count=None)
+        """One of several runs, for which all has been counted and told."""
+        return replace(self, settings=replace(self.settings, seed=seed), count=None, one_of_several=True)
 
     @contextmanager
     def begun(self, run: RunFolder, screen: Screen, differences: Mapping[str, Any] | None = None) -> Iterator[None]:
@@ -49,7 +50,7 @@ class Prepared:
         origin = self.origin
         sections = provenance(self.table, origin.places(), self.fingerprints, dict(differences or {}))
         with run.begun(self.settings, {**sections, **origin.sections()}):
-            write_skipped(run, self.table, screen)
+            write_skipped(run, self.table, Screen(quiet=True) if self.one_of_several else screen)
             if self.count is not None:
                 run.write_json("class_count.json", asdict(self.count))
             if origin.history is not None:

@@ -19,7 +19,8 @@ from newfound.runs.config import Config, read_config
 from newfound.runs.consensus_facts import FILE as CONSENSUS
 from newfound.runs.consensus_facts import ConsensusFacts
 from newfound.runs.folder import RunFolder
-from newfound.runs.places import resuming_words
+from newfound.runs.journal import RunJournal
+from newfound.runs.places import resuming_words, seed_place
 from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
@@ -105,6 +106,12 @@ class Results:
     def consensus(self) -> ConsensusFacts | None:
         """Of which seeds these results are the consensus; None for those of a single one."""
         return read_consensus(self.run.path)
+
+    @property
+    def journal(self) -> RunJournal:
+        """Of the training that the model comes from."""
+        found = self.consensus
+        return self.run.journal if found is None else RunJournal(seed_place(self.run.path, found.model_seed))
 
     @cached_property
     def stability(self) -> Stability | None:
