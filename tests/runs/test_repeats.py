@@ -15,6 +15,7 @@ from newfound import atomic
 from newfound.errors import UserError
 from newfound.methods import with_own
 from newfound.report.page import read_page
+from newfound.runs.assignments import NONE_OF_THESE
 from newfound.runs.consensus_answer import assignment_of, consensus_of
 from newfound.runs.decisions import DecisionLog
 from newfound.runs.folder import RESULTS, RunFolder
@@ -115,7 +116,7 @@ def stopped_before(monkeypatch, newfound, *words, name, error=KeyboardInterrupt)
 
 def test_a_consensus_resumes_where_it_stopped(run, newfound, monkeypatch):
     stopped_before(monkeypatch, newfound, *COMMAND, "stopped", "--repeat", 3, name="consensus.json")
-    for name in ("assignments.csv", "embeddings.npy", "model.json", "stability.json", "metrics.json"):
+    for name in ("assignments.csv", "embeddings.npy", "stability.json", "metrics.json", "model.json"):
         stopped_before(monkeypatch, newfound, "resume", "stopped", name=name)
         assert not Path("stopped", name).exists()
     newfound("resume", "stopped").check_done()
@@ -213,6 +214,24 @@ def test_the_model_labels_images_as_it_says(run):
     description = json.loads((run / "model.json").read_text())
     assert description["consensus"] == results.consensus.as_json()
     assert float((said == results.assignment.classes).mean()) == pytest.approx(results.consensus.agreement)
+
+
+@pytest.mark.parametrize(("method", "settings"), [  # a classifier of another kind each, or images that are left out
+    ("cms", {"classes": 4, "epochs": 2, "batch_size": 12}),
+    ("uno", {"classes": 4, "epochs": 2, "batch_size": 12}),
+    ("rankstats", {"classes": 4, "epochs": 2, "batch_size": 12}),
+    ("hdbscan", {"min_cluster_size": 3}),
+])  # fmt: skip
+def test_any_method_has_a_consensus(folder, tmp_path, monkeypatch, method, settings):
+    make_quick(monkeypatch)
+    views = {"image_size": 32, "bank_views": 2}
+    found = discover(folder[0], out=tmp_path / "run", repeat=2, method=method, **views, **settings)
+    labelled = found.predict(folder[0], refused=0)
+    said = dict(zip(labelled.files, labelled.classes, strict=True))
+    names = [found.results.assignment.name_of(k) for k in found.results.assignment.classes]
+    files = [str(folder[0] / file) for file in found.results.files]
+    agree = [said[file] == name for file, name in zip(files, names, strict=True) if name != NONE_OF_THESE]
+    assert abs(np.mean(agree) - found.results.consensus.agreement) <= 1 / len(agree)  # of one image on the edge
 
 
 def test_the_order_of_the_seeds_does_not_matter(run):

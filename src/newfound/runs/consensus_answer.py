@@ -48,14 +48,15 @@ def write_consensus(
     run.write_json(CONSENSUS, {**mark, **facts.as_json()})
     write_assignment(run, ready.table, assignment, embeddings, oracle=ready.oracle is not None)
     run.write_array("embeddings.npy", nearest.run.read_array("embeddings.npy"))
-    names = assignment.class_names
-    write_imitation(run, nearest.run.path, torch.from_numpy(directions), temperature, names, facts.as_json())
     found = compare(assignment, [result.assignment for result in each], seeds)
     run.write_json(STABILITY, {**mark, "results": digest_of(run.path), **found.as_json()})
-    facts.tell(screen)
     kmeans = each[0].run.journal.kept("kmeans")
     clusters = None if kmeans is None else kmeans["clusters"].numpy()
-    return write_score(run, ready.referee, assignment, clusters, ready.oracle)
+    metrics = write_score(run, ready.referee, assignment, clusters, ready.oracle)
+    names = assignment.class_names
+    write_imitation(run, nearest.run.path, torch.from_numpy(directions), temperature, names, facts.as_json())
+    facts.tell(screen)
+    return metrics
 
 
 def _make_room(run: RunFolder, seeds: list[int]) -> None:

@@ -51,6 +51,7 @@ def _config(earlier: RunFolder) -> Config:
     if not earlier.has_config() or not earlier.journal.has_first_training():
         raise UserError(
             f"{option('stage1', earlier.path)}: there is no run of this version with a first training in it"
+            + (f"; its seeds have one each, in {earlier.path / 'seeds'}" if (earlier.path / "seeds").is_dir() else "")
         )
     return read_config(earlier.path / "config.toml")
 
