@@ -118,10 +118,13 @@ def _agreement(answer: Consensus, s: int, result: Results) -> int:
 def imitation_of(
     answer: Consensus, embeddings: NDArray[np.float32], temperature: float
 ) -> tuple[NDArray[np.float32], float]:
-    """Directions K×d that label the images as the consensus does, and for which share of them they do."""
+    """Directions K×d that label the images as the consensus does, and for which share of them they do.
+
+    Images in none of the classes count only if there are no others.
+    """
     probabilities = np.concatenate([answer.probabilities(rows).astype(np.float32) for rows in answer.blocks()])
-    placed = answer.classes >= 0
-    features = unit(embeddings[placed])
-    directions = imitated(features, probabilities[placed], temperature)
-    agree = nearest_direction(features, directions) == answer.classes[placed]
-    return directions, float(agree.mean()) if placed.any() else 1.0
+    counted = answer.classes >= 0 if (answer.classes >= 0).any() else np.ones(len(answer.classes), dtype=np.bool_)
+    features, probabilities = unit(embeddings[counted]), probabilities[counted]
+    directions = imitated(features, probabilities, temperature)
+    agree = nearest_direction(features, directions) == probabilities.argmax(axis=1)
+    return directions, float(agree.mean())
