@@ -1,14 +1,19 @@
 """From a consensus to what a person reads."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from newfound.consensus import consensus
 from newfound.runs.assignments import Assignment
 from newfound.runs.consensus_answer import assignment_of, imitation_of
+from newfound.runs.consensus_facts import ConsensusFacts
+from newfound.screen import Screen
 
 KNOWN = 2  # as many classes as are kept even if they are empty: which new ones would be kept is arbitrary
 
@@ -112,3 +117,13 @@ def test_the_share_of_images_that_the_model_labels_alike():
     nobody = replace(answer[0], classes=np.full(5, -1))
     _, found = table_of([(nobody, answer[1])] * 2)
     assert np.isfinite(imitation_of(found, embeddings, 0.1)[0]).all()
+
+
+@pytest.mark.parametrize(("agreement", "warned"), [(0.97, False), (0.965, True)])
+def test_a_model_that_differs_much_says_so(agreement, warned):
+    console = Console(file=io.StringIO(), width=200)
+    ConsensusFacts([3, 4], 0.912, 4, agreement).tell(Screen(console))
+    out = console.file.getvalue()
+    assert "consensus of 2 seeds: 91.2 % of images unanimous\n" in out
+    assert f"the model agrees with the consensus on {100 * agreement:.1f} % of the images" in out
+    assert ("rely on assignments.csv for these images" in out) == ("warning" in out) == warned

@@ -300,6 +300,14 @@ def test_seeds_that_make_no_sense(tmp_path, repeat, settings, message):
         discover(tmp_path / "nowhere", with_own(Settings(4), settings), repeat=repeat)
 
 
+def test_a_damaged_consensus_is_written_again(run, newfound):
+    before = content(run)
+    (run / "consensus.json").write_text("{")
+    newfound("report", run).check_refused("consensus.json is damaged")
+    newfound("resume", run).check_done()
+    assert content(run) == before
+
+
 @pytest.mark.parametrize("spoilt", [
     "{", "[]", "{}", '{"seeds": [0], "unanimous": 2, "model_seed": 0, "agreement": 1}',
     '{"seeds": [0], "unanimous": 1, "model_seed": 3, "agreement": 1}',

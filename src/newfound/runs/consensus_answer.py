@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from newfound.consensus import Consensus, consensus
+from newfound.errors import UserError
 from newfound.imitation import imitated, nearest_direction, unit
 from newfound.runs.assignments import FEWEST, Assignment, new_names, write_assignment
 from newfound.runs.consensus_facts import FILE as CONSENSUS
@@ -38,30 +39,35 @@ def write_consensus(
     seeds, each = list(folders), [read_results(folder.path) for folder in folders.values()]
     answer = consensus_of(each)
     assignment = assignment_of(answer, [result.assignment for result in each])
-    nearest = each[int(np.argmax([_agreement(answer, s, result) for s, result in enumerate(each)]))]
-    embeddings, temperature = nearest.embeddings, min(temperature_of(nearest.run.path), SHARPEST)
+    chosen = int(np.argmax([_same(answer, s, one.assignment.classes).sum() for s, one in enumerate(each)]))
+    nearest, embeddings = each[chosen].run, each[chosen].embeddings
+    temperature = min(temperature_of(nearest.path), SHARPEST)
     directions, agreement = imitation_of(answer, embeddings, temperature)
-    facts = ConsensusFacts(seeds, float(answer.unanimous.mean()), seeds[each.index(nearest)], agreement)
+    facts = ConsensusFacts(seeds, float(answer.unanimous.mean()), seeds[chosen], agreement)
     mark = {} if ready.oracle is None else {"oracle": ready.oracle}
 
     _make_room(run, seeds)
     run.write_json(CONSENSUS, {**mark, **facts.as_json()})
     write_assignment(run, ready.table, assignment, embeddings, oracle=ready.oracle is not None)
-    run.write_array("embeddings.npy", nearest.run.read_array("embeddings.npy"))
+    run.write_array("embeddings.npy", nearest.read_array("embeddings.npy"))
     found = compare(assignment, [result.assignment for result in each], seeds)
     run.write_json(STABILITY, {**mark, "results": digest_of(run.path), **found.as_json()})
     kmeans = each[0].run.journal.kept("kmeans")
     clusters = None if kmeans is None else kmeans["clusters"].numpy()
     metrics = write_score(run, ready.referee, assignment, clusters, ready.oracle)
     names = assignment.class_names
-    write_imitation(run, nearest.run.path, torch.from_numpy(directions), temperature, names, facts.as_json())
+    write_imitation(run, nearest.path, torch.from_numpy(directions), temperature, names, facts.as_json())
     facts.tell(screen)
     return metrics
 
 
 def _make_room(run: RunFolder, seeds: list[int]) -> None:
-    """Results of other seeds go before any of these are written."""
-    before = read_consensus(run.path)
+    """Results of other seeds, or of nobody knows which, go before any of these are written."""
+    try:
+        before = read_consensus(run.path)
+    except UserError:
+        run.remove_results()
+        return
     if before is not None and before.seeds != seeds:
         run.remove_results()
 
@@ -111,10 +117,6 @@ def _same(answer: Consensus, s: int, classes: NDArray[np.int64]) -> NDArray[np.b
     return np.asarray(placed & (answer.columns[s][classes] == answer.classes))
 
 
-def _agreement(answer: Consensus, s: int, result: Results) -> int:
-    return int(_same(answer, s, result.assignment.classes).sum())
-
-
 def imitation_of(
     answer: Consensus, embeddings: NDArray[np.float32], temperature: float
 ) -> tuple[NDArray[np.float32], float]:
@@ -123,8 +125,9 @@ def imitation_of(
     Images in none of the classes count only if there are no others.
     """
     probabilities = np.concatenate([answer.probabilities(rows).astype(np.float32) for rows in answer.blocks()])
-    counted = answer.classes >= 0 if (answer.classes >= 0).any() else np.ones(len(answer.classes), dtype=np.bool_)
-    features, probabilities = unit(embeddings[counted]), probabilities[counted]
-    directions = imitated(features, probabilities, temperature)
-    agree = nearest_direction(features, directions) == probabilities.argmax(axis=1)
-    return directions, float(agree.mean())
+    classes = np.where(answer.classes < 0, probabilities.argmax(axis=1), answer.classes)
+    placed = answer.classes >= 0
+    counted = placed if placed.any() else ~placed
+    features = unit(embeddings[counted])
+    directions = imitated(features, probabilities[counted], temperature)
+    return directions, float((nearest_direction(features, directions) == classes[counted]).mean())
