@@ -213,7 +213,8 @@ def test_the_model_labels_images_as_it_says(run):
         said = model.predictor.probabilities(torch.from_numpy(results.embeddings)).argmax(dim=1).numpy()
     description = json.loads((run / "model.json").read_text())
     assert description["consensus"] == results.consensus.as_json()
-    assert float((said == results.assignment.classes).mean()) == pytest.approx(results.consensus.agreement)
+    share = float((said == results.assignment.classes).mean())
+    assert share == pytest.approx(results.consensus.agreement, abs=1.01 / len(results))  # one image may be on the edge
 
 
 @pytest.mark.parametrize(("method", "settings"), [  # a classifier of another kind each, or images that are left out

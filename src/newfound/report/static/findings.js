@@ -82,7 +82,7 @@ function renderSeeds({ seeds, classes, elsewhere }) {
   panel(
     "seeds",
     "Classes that depend on the seed",
-    `The run was repeated with ${count(seeds.length, "seed")}. These new classes were found with one seed at most, or are in no class of this run.`,
+    `The run was repeated with ${count(seeds.length, "seed")}. These new classes were found with one seed at most, or are not among the classes of this run.`,
     [...own, ...elsewhere],
     (item) => seedFinding(item, seeds.length),
   );
