@@ -32,7 +32,8 @@ NUMERICAL = [
     "tests/test_sharpness.py", "tests/runs/test_stability.py", "tests/test_mean_shift.py", "tests/test_neighbours.py",
     "tests/test_ward.py", "tests/runs/test_none_of_these.py", "tests/test_fitting.py", "tests/test_cluster_density.py",
     "tests/test_count_criteria.py", "tests/test_whitening.py", "tests/test_whitening_check.py",
-    "tests/test_consensus.py", "tests/test_imitation.py", "tests/runs/test_consensus_answer.py", "tests/images/test_views.py",
+    "tests/test_consensus.py", "tests/test_imitation.py", "tests/runs/test_consensus_answer.py",
+    "tests/images/test_views.py",
 ]  # fmt: skip
 
 

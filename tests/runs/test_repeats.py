@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from helping.deciding import decide
-from helping.hostile import NO_TRAINING, make_quick
+from helping.hostile import NO_TRAINING, RUN, make_quick
 from helping.quick_discovery import discover, discover_and_report, fast
 from newfound import atomic
 from newfound.errors import UserError
@@ -289,6 +289,14 @@ def test_decisions_on_one_seed_are_not_lost(images, newfound):
     before = content(Path("run"))
     newfound(*COMMAND, "run", "--resume", "--repeat", 2).check_refused("run/decisions.json has what was decided")
     assert content(Path("run")) == before
+
+
+def test_a_first_training_is_that_of_one_seed(run, newfound):
+    (run / "seeds" / "1" / "checkpoint" / "stage1.safetensors").touch()
+    words = ["discover", "images", *RUN, "--bank-dir", "bank", "--out", "other", "--stage1", run]
+    newfound(*words).check_refused(
+        "no run of this version with a first training in it. Its seeds have one each: run/seeds/1"
+    )
 
 
 @pytest.mark.parametrize(("repeat", "settings", "message"), [
