@@ -33,6 +33,7 @@ NUMERICAL = [
     "tests/test_ward.py", "tests/runs/test_none_of_these.py", "tests/test_fitting.py", "tests/test_cluster_density.py",
     "tests/test_count_criteria.py", "tests/test_whitening.py", "tests/test_whitening_check.py",
     "tests/test_consensus.py", "tests/test_clusters_of_kmeans.py", "tests/test_sinkhorn.py",
+    "tests/test_imitation.py", "tests/runs/test_consensus_answer.py",
     "tests/images/test_views.py", "tests/images/test_strong_views.py", "tests/runs/test_nearest_class.py",
     "tests/report/test_large_classes.py",
 ]  # fmt: skip

@@ -278,7 +278,7 @@ def test_a_run_resumes_on_another_device(folder, tmp_path):
 def test_k_means_runs_only_where_it_is_needed(folder, tmp_path, monkeypatch):
     """Not where the classifier starts at random and nothing is scored; and not again when a run resumes."""
     settings = fast(4, method="simgcd", start="random")
-    kept = tmp_path / "run" / "checkpoint" / "kmeans.safetensors"
+    kept = tmp_path / "run" / "checkpoint" / "kept-kmeans.safetensors"
     with monkeypatch.context() as patch:
         patch.setattr(task, "kmeans", None)
         discover(folder[0], settings, out=tmp_path / "run")

@@ -88,7 +88,7 @@ def test_k_means_is_not_computed_again_when_a_run_resumes(calls, method, tmp_pat
     assert calls["kmeans"] == 1
     again = run(settings, RunJournal(tmp_path))
     assert calls["kmeans"] == 1
-    assert (tmp_path / "checkpoint" / "kmeans.safetensors").is_file()
+    assert (tmp_path / "checkpoint" / "kept-kmeans.safetensors").is_file()
     for name in ("clusters", "centres"):
         np.testing.assert_array_equal(getattr(first.task.clusters(), name), getattr(again.task.clusters(), name))
 

@@ -14,19 +14,19 @@ from newfound.errors import MUST, SettingError, as_path, option, require
 from newfound.finished import Discovery
 from newfound.images import ImageTable
 from newfound.images.class_folders import said_of_folders
-from newfound.methods import method_of, with_own
-from newfound.runs.assignments import assign, check_names, write_assignment
+from newfound.methods import with_own
+from newfound.runs.assignments import FEWEST, assign, write_assignment
+from newfound.runs.consensus_answer import PROBABILITIES
 from newfound.runs.folder import WHITENING, RunFolder
-from newfound.runs.inputs import first_training, gather, known_classes, write_skipped
+from newfound.runs.inputs import first_training, gather
 from newfound.runs.model import embeddings_of, write_model
-from newfound.runs.provenance import provenance
-from newfound.runs.repeats import check_repeats, make_repeats
+from newfound.runs.prepared import Prepared, prepared
+from newfound.runs.repeats import check_repeats, run_several
 from newfound.runs.rounds import Origin
-from newfound.runs.scoring import Truth, oracle_mark, write_score
+from newfound.runs.scoring import Truth, write_score
 from newfound.screen import Screen, screen_for
-from newfound.settings import DataFacts, Settings
+from newfound.settings import Settings
 from newfound.text import counted
-from newfound.training.opened_images import OpenedImages
 
 
 def discover(
@@ -55,8 +55,9 @@ def discover(
     continues the run there, ``overwrite`` replaces it. ``after`` is an earlier run on the same images: the decisions of
     its review become labels. With ``truth``, a CSV of ``file,label``, the log has the score of each epoch and
     metrics.json that of the last one; nothing else changes. With ``repeat`` above 1 the run is repeated with the next
-    seeds, and stability.json shows which classes are found again. ``report`` False leaves out report.html. Progress is
-    shown in terminals and notebooks; ``screen`` True shows it everywhere, False nowhere.
+    seeds, and the results are the consensus of all; stability.json shows which classes each seed finds. ``report``
+    False leaves out report.html. Progress is shown in terminals and notebooks; ``screen`` True shows it everywhere,
+    False nowhere.
     """
     shown_on, chosen = screen_for(screen), _chosen(settings, values)
     check_repeats(chosen, repeat)
@@ -68,13 +69,15 @@ def discover(
     begin = partial(gather, images, chosen, folders=folders, resume=resume, overwrite=overwrite, repeat=repeat)
     start = from_first(lambda: begin(report=report, screen=shown_on, **paths))
 
-    def run_once(settings: Settings, run: RunFolder) -> Discovery:
-        return discover_table(start.table, settings, run, referee=start.referee, origin=start.origin, screen=shown_on)
+    ready = prepared(start.table, start.settings, start.run, start.referee, start.origin, shown_on)
 
-    found = run_once(start.settings, start.run)
+    def run_seed(seed: int, run: RunFolder) -> None:
+        run_once(ready.with_seed(seed), run, shown_on)
+
     if repeat > 1:
-        with start.run.held():
-            make_repeats(start.run, start.settings, repeat, run_once, shown_on)
+        found = Discovery(start.run.path, run_several(ready, start.run, repeat, run_seed, shown_on))
+    else:
+        found = run_once(ready, start.run, shown_on)
     if report:
         from_first(lambda: found.report(again=True, screen=shown_on))
     return found
@@ -93,34 +96,30 @@ def discover_table(
     *,
     referee: Truth | None = None,
     origin: Origin = Origin(),  # noqa: B008 - it cannot change
+    one_of_several: bool = False,
     screen: Screen,
 ) -> Discovery:
-    """The same for images that have been looked through already; where labels came from is only written down."""
-    check_names(table.class_names)
-    labels, names = table.seen_classes()
-    facts = DataFacts(len(table), table.n_known, table.n_labelled, len(names), classes=0)
-    opened = OpenedImages(table, settings, screen, strong=method_of(settings).NEEDS.strong_view)
-    settings = replace(settings, classes=known_classes(run, settings) if settings.classes is None else settings.classes)
-    settings, facts, count = fitting.with_count(settings, facts, lambda: opened.pretrained, labels, screen)
-    settings = fitting.decided(settings, facts, screen)
-    oracle = oracle_mark(settings, referee, screen)
-    fingerprints = {"data": table.fingerprint, "backbone": opened.backbone.fingerprint}
-    if oracle and referee is not None:
-        fingerprints["oracle"] = referee.fingerprint
-    run.check_same_run(settings, fingerprints)
-    earlier, differences = first_training(run, settings, facts, fingerprints, screen)
-    pretrained = opened.pretrained
+    """The same for images that have been looked through already; where labels came from is only written down.
 
-    with run.begun(settings, {**provenance(table, origin.places(), fingerprints, differences), **origin.sections()}):
-        write_skipped(run, table, screen)
-        if count is not None:
-            run.write_json("class_count.json", asdict(count))
-        if origin.history is not None:
-            run.write_json("round.json", origin.history)
+    One of several runs also writes probabilities.npy, from which their consensus is made.
+    """
+    ready = prepared(table, settings, run, referee, origin, screen)
+    return run_once(replace(ready, one_of_several=one_of_several), run, screen)
+
+
+def run_once(ready: Prepared, run: RunFolder, screen: Screen) -> Discovery:
+    """What is left once all is checked: train, sort, write."""
+    table, settings, oracle = ready.table, ready.settings, ready.oracle
+    labels, names = table.seen_classes()
+    run.check_same_run(settings, ready.fingerprints)
+    earlier, differences = first_training(run, settings, ready.facts, ready.fingerprints, screen)
+    pretrained = ready.opened.pretrained
+
+    with ready.begun(run, screen, differences):
         if earlier is not None:
             run.journal.take_first_training(earlier.journal)
         found = fitting.fit(
-            settings, facts, pretrained, labels, run.journal, screen, referee, fewest=2  # with a runner-up in the table
+            settings, ready.facts, pretrained, labels, run.journal, screen, ready.referee, fewest=FEWEST
         )  # fmt: skip
         if found.whitening is not None:
             run.write_json(WHITENING, asdict(found.whitening))
@@ -128,8 +127,10 @@ def discover_table(
             fewer = f"a smaller {option('classes')} may fit better"
             screen.warn(f"{counted(found.empty, 'new class')} ended up empty, left out: {fewer}")
         assignment, embeddings = assign(found, names, table.unseen_classes()), embeddings_of(found.prediction)
+        if ready.one_of_several:
+            run.write_array(PROBABILITIES, found.prediction.probabilities.numpy())
         write_assignment(run, table, assignment, embeddings.numpy(), oracle=oracle is not None)
-        write_model(run, found.predictor, embeddings, opened.backbone, labels, assignment, settings, oracle)
+        write_model(run, found.predictor, embeddings, ready.opened.backbone, labels, assignment, settings, oracle)
         classes = len(assignment.class_names) if settings.classes is None else settings.classes  # of its own number
-        kmeans = replace(found.task, classes=classes).clusters().clusters if referee is not None else None
-        return Discovery(run.path, write_score(run, referee, assignment, kmeans, oracle))
+        kmeans = replace(found.task, classes=classes).clusters().clusters if ready.referee is not None else None
+        return Discovery(run.path, write_score(run, ready.referee, assignment, kmeans, oracle))

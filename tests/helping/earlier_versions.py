@@ -74,4 +74,4 @@ def make_earlier(run: Path, method: str) -> None:
     config.write_text(settings + sections, "utf-8")
     model = run / "model.json"
     model.write_text(json.dumps({k: v for k, v in json.loads(model.read_text()).items() if k != "head"}))
-    (run / "checkpoint" / "kmeans.safetensors").unlink(missing_ok=True)
+    (run / "checkpoint" / "kept-kmeans.safetensors").unlink(missing_ok=True)

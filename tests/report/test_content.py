@@ -85,9 +85,9 @@ def test_a_class_of_one_seed_is_called_unstable(tmp_path):
     results = small_run(tmp_path)
     a = results.assignment
     other = replace(a, classes=np.where(a.classes == 3, 2, a.classes))
-    write_stability(results, compare([a, other], [0, 1]))
+    write_stability(results, compare(a, [a, other], [0, 1]))
     content, _ = look_through(read_results(results.run.path), QUIET)
-    assert any("0 of 2 new classes came out every time; 2 exist with one" in text for text in content["summary"])
+    assert any("0 of 2 new classes came out every time; 2 came out with one" in text for text in content["summary"])
     assert content["stability"]["elsewhere"][0]["seed"] == 1
 
 
@@ -98,7 +98,7 @@ def test_a_class_of_one_seed_is_called_unstable(tmp_path):
 ])  # fmt: skip
 def test_a_damaged_stability_is_named(tmp_path, change):
     results = small_run(tmp_path)
-    write_stability(results, compare([results.assignment] * 2, [0, 1]))
+    write_stability(results, compare(results.assignment, [results.assignment] * 2, [0, 1]))
     path = results.run.path / "stability.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=r"stability\.json is malformed .* Delete it"):
@@ -115,7 +115,7 @@ def test_what_is_no_stability_at_all_is_named(tmp_path, text):
 
 def test_the_stability_of_other_results_is_not_shown(tmp_path):
     results = small_run(tmp_path)
-    write_stability(results, compare([results.assignment] * 2, [0, 1]))
+    write_stability(results, compare(results.assignment, [results.assignment] * 2, [0, 1]))
     assert read_results(results.run.path).stability is not None
     path = results.run.path / "assignments.csv"
     path.write_bytes(path.read_bytes().replace(b"0.5", b"0.4", 1))

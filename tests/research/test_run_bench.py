@@ -16,6 +16,8 @@ from newfound.research.markdown import table
 from newfound.research.run_bench import bench, markdown, summary
 from newfound.research.run_study import study
 from newfound.research.seed_statistics import deviation
+from newfound.runs.consensus_answer import consensus_of
+from newfound.runs.results import read_results
 from newfound.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_projector")
@@ -53,6 +55,13 @@ def test_seeds_are_run_reported_and_not_run_again(folder, tmp_path):
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
     text = (tmp_path / "out" / "report.md").read_text()
     assert "| main: one matching over all images | " in text
+    answer = consensus_of([read_results(tmp_path / "out" / f"seed-{seed}") for seed in (0, 1)])
+    shares = truth_of(load_benchmark("folder", folder[0], lists=folder[1])).accuracy(answer.classes)
+    assert report["consensus"] == {
+        "unanimous": round(100 * answer.unanimous.mean(), 2),
+        **{name: round(100 * share, 2) for name, share in shares.items()},
+    }
+    assert f"| consensus of the 2 seeds, main | {report['consensus']['all']:.1f} | " in text
     for name in ("v1", "v2b", "NMI", "ARI", "| yellow |", "put into new classes"):
         assert name in text
     log = (tmp_path / "out" / "seed-0" / "log.jsonl").read_bytes()
@@ -65,6 +74,7 @@ def test_a_reading_is_called_one_in_the_report(folder, tmp_path):
     settings = Settings(method="rss", **FAST)
     report = bench("folder", folder[0], settings, lists=folder[1], seeds=[0], out=tmp_path / "out")
     assert report["reading"].startswith("rss is a reading of its paper")
+    assert "consensus" not in report  # of one seed
     assert f"**{report['reading']}**" in (tmp_path / "out" / "report.md").read_text()
 
 

@@ -106,7 +106,7 @@ def test_a_class_of_an_earlier_run_stays_one(images, tmp_path):
 
 def test_nothing_to_sort_is_an_error_before_anything_is_embedded(tmp_path, monkeypatch):
     images, _ = write_folder(tmp_path, new=())
-    monkeypatch.setattr("newfound.discovery.OpenedImages", None)
+    monkeypatch.setattr("newfound.runs.prepared.OpenedImages", None)
     for file in list((images / "unlabelled").iterdir()):
         file.rename(images / "red" / file.name)
     (images / "unlabelled").rmdir()

@@ -112,7 +112,7 @@ def test_what_is_made_once_is_kept(journal, tmp_path):
     assert journal.kept("kmeans") is None
     journal.keep("kmeans", {"clusters": torch.arange(3)})
     assert torch.equal(RunJournal(tmp_path).kept("kmeans")["clusters"], torch.arange(3))
-    (tmp_path / "checkpoint" / "kmeans.safetensors").write_bytes(b"no")
+    (tmp_path / "checkpoint" / "kept-kmeans.safetensors").write_bytes(b"no")
     with pytest.raises(UserError, match=r"kmeans\.safetensors is damaged .* Delete it, and it is made again\."):
         journal.kept("kmeans")
 

@@ -59,7 +59,7 @@ def test_the_next_round_takes_their_labels_and_no_others(log):
 
 
 def test_other_seeds_are_compared_without_them(results):
-    same = compare([results.assignment, results.assignment], [0, 1])
+    same = compare(results.assignment, [results.assignment] * 2, [0, 1])
     assert [found.together for found in same.classes] == [1.0, 1.0]
     assert [found.found for found in same.classes] == [2, 2]
 

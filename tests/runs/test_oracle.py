@@ -175,10 +175,10 @@ def test_the_oracle_is_named_in_every_file(folder, tmp_path):
     found = discover(folder[0], settings, out=tmp_path / "run", truth=folder[1], repeat=2)
     for name in ("assignments.csv", "classes.csv"):
         assert all(row["oracle"] == "true" for row in rows(found.run / name))
-    for name in ("metrics.json", "model.json", "stability.json"):
+    for name in ("metrics.json", "model.json", "stability.json", "consensus.json"):
         assert "oracle" in json.loads((found.run / name).read_text())
     for name in ("anchors.jsonl", "log.jsonl"):
-        assert all("oracle" in line for line in lines_of(found.run / name))
+        assert all("oracle" in line for line in lines_of(found.run / "seeds" / "0" / name))
     with safe_open(found.run / "model.safetensors", framework="pt") as file:
         assert "oracle" in file.metadata()
     assert "oracle_clean_anchors = true" in (found.run / "config.toml").read_text()
@@ -187,4 +187,4 @@ def test_the_oracle_is_named_in_every_file(folder, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text(folder[1].read_text().replace("blue", "yellow"))
     with pytest.raises(UserError, match="true labels, which an oracle run learns from, have changed"):
-        discover(folder[0], settings, out=tmp_path / "run", truth=other, resume=True)
+        discover(folder[0], settings, out=tmp_path / "run", truth=other, repeat=2, resume=True)

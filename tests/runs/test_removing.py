@@ -112,7 +112,7 @@ def test_what_torchrun_restarts_continues(run, newfound, monkeypatch):
     assert (run / "seeds" / "1" / "assignments.csv").exists()
 
 
-@pytest.mark.parametrize("name", ["kmeans", "hdbscan", "whitening", "stage2"])
+@pytest.mark.parametrize("name", ["kept-anything", "stage2", "kmeans", "hdbscan"])
 def test_what_a_run_keeps_for_resuming_is_its_own(name):
     assert removing._is_ours(Path("checkpoint", f"{name}.safetensors"))
     assert not removing._is_ours(Path("checkpoint", f"my-{name}.safetensors"))

@@ -208,7 +208,7 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
      {"report": "does not know: warp. Update newfound", "resume": "does not know: warp"}),
     ("wrong type of the method", C, hostile.replaced("beta = 0.5", 'beta = "much"'), {"report": "has beta = 'much'"}),
     ("no such method", C, hostile.replaced('method = "sdas"', 'method = "x"'), {"report": "has the method 'x', which"}),
-    ("half of k-means", "checkpoint/kmeans.safetensors", hostile.halved,
+    ("half of k-means", "checkpoint/kept-kmeans.safetensors", hostile.halved,
      {"resume": "Delete it, and it is made again", "score": "Delete it, and it is made again"}),
     ("half a checkpoint", S, hostile.halved, {"resume": "Delete it to train from the start"}),
     ("half of the first", "checkpoint/stage1.safetensors", hostile.halved, {"resume": "Delete it to train"}),

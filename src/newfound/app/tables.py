@@ -89,16 +89,15 @@ def show_count(count: ClassCount, screen: Screen) -> None:
 
 def show_report(report: dict[str, Any], screen: Screen) -> None:
     """Mean and sample standard deviation over seeds."""
-    from newfound.research.run_bench import PROTOCOLS, number_text
+    from newfound.research.run_bench import accuracy_rows
     from newfound.research.seed_statistics import over_seeds
 
     oracle = "; ORACLE, the truth was used in training" if "oracle" in report else ""
     grid = Table(title=f"{report['dataset']}, {over_seeds(report['seeds'])}{oracle}", title_justify="left")
     for column in ("accuracy, %", "All", "Old", "New"):
         grid.add_column(column, justify="left" if column.startswith("acc") else "right")
-    for prefix, name in PROTOCOLS.items():
-        numbers = [report["numbers"].get(prefix + group) for group in ("all", "old", "new")]
-        grid.add_row(name, *map(number_text, numbers))
+    for row in accuracy_rows(report):
+        grid.add_row(*row)
     screen.table(grid)
     if "reading" in report:
         screen.say(report["reading"])

@@ -60,7 +60,7 @@ def page_content(
         "none_of_these": a.none(),
         "count": count,
         "stability": stability_of(results),
-        "anchors": results.run.journal.pseudo_labels(),
+        "anchors": results.journal.pseudo_labels(),
         "settings": _settings(results),
         "versions": results.versions,
         "metrics": metrics,
@@ -92,6 +92,7 @@ def summary(
         _of_classes(results),
         _of_none(results),
         _of_count(results, count),
+        _of_consensus(results),
         "" if results.stability is None else results.stability.sentence(results.assignment),
         _of_labels(results, findings.labels),
         _of_confidence(results),
@@ -130,6 +131,17 @@ def _of_count(results: Results, count: dict[str, Any] | None) -> str:
     low, high = count["low"], count["high"]
     plausible = f"; anything from {low} to {high} is plausible" if low < high else ""
     return f"The number of classes was not given. newfound estimates about {count['best']}{plausible}."
+
+
+def _of_consensus(results: Results) -> str:
+    found = results.consensus
+    if found is None:
+        return ""
+    return (
+        f"This is the consensus of {_n(len(found.seeds), 'seed')}; {_percent(found.unanimous, 1)} of the images are in "
+        "the same class with each of them. The model for other images is an approximation, which agrees with the "
+        f"consensus on {_percent(found.agreement, 1)} of these."
+    )
 
 
 def _of_labels(results: Results, wrong: Sequence[WrongLabel]) -> str:

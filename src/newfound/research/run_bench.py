@@ -11,13 +11,16 @@ from typing import Any
 
 from newfound.atomic import write_atomically
 from newfound.discovery import discover_table
-from newfound.distributed import done_by_first
+from newfound.distributed import done_by_first, from_first
 from newfound.methods import draws_half_labelled, method_of, own_settings, reading_note
 from newfound.research.datasets import Benchmark, load_benchmark
 from newfound.research.datasets.image_table import BenchmarkTable, table_of, truth_of
 from newfound.research.markdown import table as markdown_table
 from newfound.research.seed_statistics import check_seeds, deviation, mean_text, over_seeds
+from newfound.runs.consensus_answer import consensus_of
 from newfound.runs.folder import RunFolder
+from newfound.runs.results import read_results
+from newfound.runs.scoring import Truth
 from newfound.screen import Screen
 from newfound.settings import AS_PUBLISHED, Settings, filled, method_name
 from newfound.settings.presets import PRESETS
@@ -43,7 +46,7 @@ def bench(
     """Run every seed, or resume those that are not done, and write report.json and report.md.
 
     ``settings.classes`` 0 means as many as there truly are; without a preset, the data set's own is taken. The report
-    has mean and sample standard deviation over seeds of the last epoch.
+    has mean and sample standard deviation over seeds of the last epoch, and the accuracy of their consensus.
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-bench-{dataset}")
     benchmark, table, settings = prepare(dataset, root, lists, settings, seeds, screen)
@@ -56,14 +59,26 @@ def bench(
         screen.say(f"seed {seed} ({len(runs) + 1} of {len(seeds)})")
         run, chosen = RunFolder(out / f"seed-{seed}"), replace(settings, seed=seed)
         run.check_place(resume=True)
-        found = discover_table(table, chosen, run, referee=truth_of(benchmark), screen=screen)
+        found = discover_table(
+            table, chosen, run, referee=truth_of(benchmark), one_of_several=len(seeds) > 1, screen=screen
+        )
         assert found.metrics is not None
         runs[seed] = found.metrics
     report = {"dataset": benchmark.name, "settings": _described(settings), "seeds": list(seeds), **summary(runs)}
+    if len(seeds) > 1:
+        folders = [out / f"seed-{seed}" for seed in seeds]
+        report["consensus"] = from_first(lambda: consensus_scores(folders, truth_of(benchmark)))
     if note := reading_note(settings):
         report["reading"] = note
     _write_report(report, out)
     return report
+
+
+def consensus_scores(folders: Sequence[Path], truth: Truth) -> dict[str, Any]:
+    """All, Old and New of the consensus of finished runs, and the share of images that are unanimous, in per cent."""
+    answer = consensus_of([read_results(folder) for folder in folders])
+    shares = {**truth.accuracy(answer.classes), "unanimous": float(answer.unanimous.mean())}
+    return {name: None if share is None else round(100 * share, 2) for name, share in shares.items()}
 
 
 @done_by_first
@@ -139,10 +154,6 @@ def _described(settings: Settings) -> dict[str, Any]:
 def markdown(report: Mapping[str, Any]) -> str:
     """The report as a person reads it."""
     numbers, confusion = report["numbers"], report["confusion"]
-    accuracies = [
-        [name, *(number_text(numbers.get(prefix + group)) for group in ("all", "old", "new"))]
-        for prefix, name in PROTOCOLS.items()
-    ]
     put_into = [
         [group, f"{confusion[f'{group}_as_known']:g}", f"{confusion[f'{group}_as_new']:g}"]
         for group in ("known", "new")
@@ -152,12 +163,24 @@ def markdown(report: Mapping[str, Any]) -> str:
         f"# {report['dataset']}\n",
         f"Unlabelled training images, last epoch, {over_seeds(report['seeds'])}.\n",
         *(f"**{report[mark]}**\n" for mark in ("oracle", "reading") if mark in report),
-        markdown_table(["", "All", "Old", "New"], accuracies),
+        markdown_table(["", "All", "Old", "New"], accuracy_rows(report)),
         f"NMI {number_text(numbers.get('nmi'))}, ARI {number_text(numbers.get('ari'))}\n",
         markdown_table(["true class is", "put into known classes", "put into new classes"], put_into),
         markdown_table(["class", "accuracy"], [[name, f"{value:.1f}"] for name, value in hardest_first]),
     ]
     return "\n".join(parts)
+
+
+def accuracy_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """All, Old and New by protocol, then those of the consensus, if there are several seeds."""
+    numbers, groups = report["numbers"], ("all", "old", "new")
+    rows = [
+        [name, *(number_text(numbers.get(prefix + group)) for group in groups)] for prefix, name in PROTOCOLS.items()
+    ]
+    if found := report.get("consensus"):
+        shares = ["-" if found[group] is None else mean_text(found[group], None) for group in groups]
+        rows.append([f"consensus of the {len(report['seeds'])} seeds, main", *shares])
+    return rows
 
 
 def number_text(number: Mapping[str, Any] | None) -> str:

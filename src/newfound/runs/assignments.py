@@ -16,6 +16,7 @@ from newfound.runs.nearest_class import nearest_classes
 
 ORACLE = "oracle: --oracle-clean-anchors used the truth, so these are not results of a method"
 NONE_OF_THESE = "none of these"  # an image unlike all that a model has seen, or in none of the classes of a run
+FEWEST = 2  # classes, even if some are empty: an image has a runner-up
 ROWS = 1024  # of probabilities that are held a second time
 
 

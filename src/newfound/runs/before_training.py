@@ -13,8 +13,11 @@ from newfound.errors import UserError, option
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning, means_unsorted
 from newfound.runs.config import read_config
+from newfound.runs.places import is_begun, seed_place, typed
+from newfound.runs.results import read_consensus
 from newfound.runs.review_state import Reviewed
 from newfound.screen import Screen, shown
+from newfound.settings import Settings
 from newfound.text import counted
 
 ENOUGH_LABELS = 3  # of a class: with fewer it is hardly learnt
@@ -89,3 +92,21 @@ def check_something_to_sort(table: ImageTable, labels: Path | None, after: Path 
     raise UserError(
         f"{table.root}: there is nothing to sort, as all {counted(len(table), 'image')} are labelled. {todo}"
     )
+
+
+def check_repeatable(run: Path, settings: Settings, repeats: int) -> None:
+    """Raise if what is in the run folder cannot become a run of so many seeds, or must not."""
+    if repeats == 1 and is_begun(seed_place(run, settings.seed)):
+        raise UserError(
+            f"{run} is a run of several seeds, and cannot become one of a single seed: give {option('repeat', 2)} or "
+            f"more. {typed('resume', run)} resumes it as it was."
+        )
+    decisions, seeds = run / "decisions.json", list(range(settings.seed, settings.seed + repeats))
+    if repeats == 1 or not decisions.is_file():
+        return
+    before = read_consensus(run)
+    if before is None or before.seeds != seeds:
+        raise UserError(
+            f"{decisions} has what was decided in a review, and the consensus of {repeats} seeds would replace the "
+            f"results that it is about. Choose another {option('out')}, or move that file away."
+        )

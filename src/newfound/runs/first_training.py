@@ -51,8 +51,15 @@ def _config(earlier: RunFolder) -> Config:
     if not earlier.has_config() or not earlier.journal.has_first_training():
         raise UserError(
             f"{option('stage1', earlier.path)}: there is no run of this version with a first training in it"
+            f"{_of_seeds(earlier.path)}"
         )
     return read_config(earlier.path / "config.toml")
+
+
+def _of_seeds(run: Path) -> str:
+    """A hint for whoever names a run with several seeds."""
+    first = next(iter(sorted(run.glob("seeds/*/checkpoint/stage1.safetensors"))), None)
+    return "" if first is None else f". Its seeds have one each: {first.parent.parent}"
 
 
 def _differences(config: Config, settings: Settings, facts: DataFacts, fingerprints: dict[str, str]) -> list[str]:

@@ -17,8 +17,10 @@ map.npy             two coordinates of every image, for the report
 report.html         the page to look through
 decisions.json      what a person decided on it
 round.json          only of another round: what became of the folder's labels
+consensus.json      only with several seeds: of which ones the results are the consensus, and how far they agree
 stability.json      only with several seeds: which classes come out again
-seeds/              the runs with the other seeds, each a run folder
+seeds/              the runs with each of the seeds, each a run folder; there, and not beside it, are the trainings
+probabilities.npy   only of one of several seeds: of every class, for every image, for the consensus
 
 Where several processes train together, the first one reads and writes it; the others are told what it read.
 """
@@ -56,7 +58,11 @@ WHITENING = "whitening.json"
 WRITTEN = (  # with a half of it beside it, for a while
     "config.toml", "skipped.csv", "class_count.json", WHITENING, "round.json", "log.jsonl", "anchors.jsonl",
     "assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "model.json", "metrics.json", "map.npy",
-    "stability.json", "report.html", "decisions.json",
+    "probabilities.npy", "consensus.json", "stability.json", "report.html", "decisions.json",
+)  # fmt: skip
+RESULTS = (  # those without which there is none come first
+    "assignments.csv", "model.json", "classes.csv", "embeddings.npy", "model.safetensors", "metrics.json", "map.npy",
+    "report.html",
 )  # fmt: skip
 FINGERPRINTED = {  # sections of config.toml
     "data": "the images or labels",
@@ -207,7 +213,17 @@ class RunFolder:
         with write_atomically(self.path / name, "wb") as file:
             np.save(file, array)
 
+    @done_by_first
+    def remove_results(self) -> None:
+        """Before others are written: killed in between, there are none instead of some of each."""
+        for name in RESULTS:
+            (self.path / name).unlink(missing_ok=True)
+
     def read_array(self, name: str) -> NDArray[Any]:
+        """The same, read into memory."""
+        return np.array(self.array_on_disk(name))
+
+    def array_on_disk(self, name: str) -> NDArray[Any]:
         """An array of numbers; a ValueError if it is none. Nothing in the file is run, no size it claims believed."""
         try:
             with warnings.catch_warnings():
@@ -217,7 +233,7 @@ class RunFolder:
             raise ValueError(f"its header cannot be read: {error}") from error
         if found.dtype.kind != "f":
             raise ValueError(f"it holds {found.dtype} instead of numbers")
-        return np.array(found)
+        return found
 
     @done_by_first
     def write_tensors(self, name: str, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from newfound.images import ImageTable, read_folder
 from newfound.images.class_folders import FolderMeaning
 from newfound.images.scan import check_folder
 from newfound.methods import decide
-from newfound.runs.before_training import check_something_to_sort, meaning_then, show_known_classes
+from newfound.runs.before_training import check_repeatable, check_something_to_sort, meaning_then, show_known_classes
 from newfound.runs.decisions import reviewed_of
 from newfound.runs.first_training import check_serves, classes_there, wanted_from
 from newfound.runs.folder import RunFolder
@@ -70,6 +70,8 @@ def gather(
     if overwrite:
         check_replaceable(out, after, wanted_from(settings))
     run.check_place(resume=resume or overwrite or is_restarted())
+    if not overwrite:
+        check_repeatable(run.path, settings, repeat)
     labels = labels or (None if earlier is None else labels_then(earlier.results))
     folders = folders if overwrite else folders.over(meaning_then(run.path, earlier))
     table = read_table(folder, labels, [run.path, settings.bank_dir or default_bank_folder()], screen, folders)

@@ -80,7 +80,7 @@ class RunJournal:
         save_tensors(self._kept(name), tensors, {})
 
     def _kept(self, name: str) -> Path:
-        return self._path / "checkpoint" / f"{name}.safetensors"
+        return self._path / "checkpoint" / f"kept-{name}.safetensors"
 
     @asked_of_first
     def has_first_training(self) -> bool:

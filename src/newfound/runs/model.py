@@ -5,6 +5,7 @@ Beside tail and classifier there are references, by which an image that is none 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors
 from newfound.settings import LARGEST_IMAGE, Settings
 from newfound.settings.device import resolve_device
 from newfound.training.classifiers import CLASSIFIERS
-from newfound.training.heads import WideHead
+from newfound.training.heads import CosineClassifier, WideHead
 from newfound.training.learner import Prediction, Predictor
 
 
@@ -84,6 +85,34 @@ def write_model(
             **mark,
         },
     )
+
+
+def write_imitation(
+    run: RunFolder,
+    source: Path,
+    directions: Tensor,
+    temperature: float,
+    class_names: Sequence[str],
+    facts: dict[str, Any],
+) -> None:
+    """The model of another run, but with these directions as its classifier; ``facts`` say what it imitates."""
+    description, (tensors, metadata) = _description(source), load_tensors(source / "model.safetensors")
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("classifier.")}
+    tensors["classifier.weight"] = directions
+    run.write_tensors("model.safetensors", tensors, metadata)
+    changed = {
+        "classifier": CosineClassifier.kind,
+        "temperature": temperature,
+        "class_names": class_names,
+        "fingerprint": fingerprint(tensors),
+        "consensus": facts,
+    }
+    run.write_json("model.json", description | changed)
+
+
+def temperature_of(run: Path) -> float:
+    """How sharply the model of a run decides."""
+    return float(_description(run)["temperature"])
 
 
 def embeddings_of(prediction: Prediction) -> Tensor:

@@ -34,6 +34,11 @@ def next_out(run: Path) -> Path:
     return run.with_name(f"{run.name}-2")
 
 
+def seed_place(run: Path, seed: int) -> Path:
+    """Where one of several seeds of a run lies."""
+    return run / "seeds" / str(seed)
+
+
 def is_begun(run: Path) -> bool:
     """Has a run begun here?"""
     return os.path.isfile(run / CONFIG)

@@ -10,7 +10,8 @@ from newfound.errors import UserError, option
 from newfound.runs.folder import WRITTEN, RunFolder
 from newfound.runs.places import CONFIG, is_begun
 
-OF_CHECKPOINT = re.compile(r"lock|[a-z]+\d*\.safetensors(\.tmp)?")  # a training, or what a method keeps
+EARLIER = "kmeans|hdbscan"  # what is kept for a run, as earlier versions called it
+OF_CHECKPOINT = re.compile(rf"lock|(stage\d+|kept-\w+|{EARLIER})\.safetensors(\.tmp)?")
 
 
 def check_replaceable(out: Path | None, *needed: Path | None) -> None:

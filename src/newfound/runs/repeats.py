@@ -1,20 +1,25 @@
-"""The same run again with the seeds that follow, and which of its classes come out again."""
+"""The same run with several seeds, each in a folder of its own below the run's; the run itself is their consensus."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
-from newfound.distributed import from_first
+from newfound.atomic import write_atomically
+from newfound.distributed import done_by_first, from_first
 from newfound.errors import SettingError
-from newfound.runs.assignments import ORACLE
+from newfound.runs.consensus_answer import write_consensus
+from newfound.runs.consensus_facts import FILE as CONSENSUS
 from newfound.runs.first_training import wanted_from
-from newfound.runs.folder import RunFolder
-from newfound.runs.results import digest_of, read_results
-from newfound.runs.stability import FILE, compare
+from newfound.runs.folder import RESULTS, RunFolder
+from newfound.runs.journal import EPOCHS, PSEUDO_LABELS
+from newfound.runs.places import CONFIG, is_begun, seed_place
+from newfound.runs.prepared import Prepared
 from newfound.screen import Screen
 from newfound.settings import Settings
+
+LOGS = (EPOCHS, PSEUDO_LABELS)
 
 
 def check_repeats(settings: Settings, repeats: int) -> None:
@@ -27,24 +32,43 @@ def check_repeats(settings: Settings, repeats: int) -> None:
         raise SettingError("repeat", repeats, "cannot be combined with stage1: all would share one first training")
 
 
-def make_repeats(
-    run: RunFolder, settings: Settings, repeats: int, again: Callable[[Settings, RunFolder], object], screen: Screen
-) -> None:
-    """Make the same run with the seeds that follow, below the run's folder, and write stability.json."""
-    seeds = range(settings.seed, settings.seed + repeats)
-    folders = [run, *(RunFolder(run.path / "seeds" / str(seed)) for seed in seeds[1:])]
-    each = run.journal.training_seconds()
-    for number in range(1, repeats):
-        left = each * sum(not (folder.path / "assignments.csv").exists() for folder in folders[number:])
-        about = f"; about {timedelta(seconds=round(left))} of training left" if left else ""
-        screen.say(f"seed {seeds[number]}, {number + 1} of {repeats}{about}")
-        folders[number].check_place(resume=True)
-        again(replace(settings, seed=seeds[number], classes=run.classes()), folders[number])
-    from_first(lambda: _write_stability(folders, seeds))
+def run_several(
+    ready: Prepared, run: RunFolder, repeats: int, run_seed: Callable[[int, RunFolder], None], screen: Screen
+) -> dict[str, Any] | None:
+    """Run every seed, or resume those that are not done, then write their consensus; its score, if there is one."""
+    seeds = range(ready.settings.seed, ready.settings.seed + repeats)
+    folders = [RunFolder(seed_place(run.path, seed)) for seed in seeds]
+    _ = ready.opened.pretrained  # a bank that cannot be built leaves no run behind
+    with ready.begun(run, screen):
+        _move_single(run, folders[0])
+        for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True)):
+            screen.say(f"seed {seed}, {number + 1} of {repeats}{_time_left(folders, number)}")
+            folder.check_place(resume=True)
+            run_seed(seed, folder)
+        return from_first(lambda: write_consensus(ready, run, dict(zip(seeds, folders, strict=True)), screen))
 
 
-def _write_stability(folders: Sequence[RunFolder], seeds: Sequence[int]) -> None:
-    results = [read_results(folder.path) for folder in folders]
-    found = compare([result.assignment for result in results], seeds)
-    content = {"results": digest_of(folders[0].path), **found.as_json()}
-    folders[0].write_json(FILE, {"oracle": ORACLE, **content} if results[0].oracle else content)
+def _time_left(folders: list[RunFolder], number: int) -> str:
+    each = folders[0].journal.training_seconds() if number else 0.0
+    left = from_first(lambda: each * sum(not (folder.path / "assignments.csv").exists() for folder in folders[number:]))
+    return f"; about {timedelta(seconds=round(left))} of training left" if left else ""
+
+
+@done_by_first
+def _move_single(run: RunFolder, first: RunFolder) -> None:
+    """A run of one seed becomes the first of several, its training and results as they are.
+
+    Its config.toml comes first, so a move that was interrupted is completed by the next command.
+    """
+    if (run.path / CONSENSUS).exists():
+        return
+    files = [name for name in (*LOGS, *RESULTS) if (run.path / name).is_file()]
+    files += [f"checkpoint/{path.name}" for path in sorted((run.path / "checkpoint").glob("*.safetensors"))]
+    if not files:
+        return
+    (first.path / "checkpoint").mkdir(parents=True, exist_ok=True)
+    if not is_begun(first.path):
+        with write_atomically(first.path / CONFIG) as file:
+            file.write((run.path / CONFIG).read_text("utf-8"))
+    for name in files:
+        (run.path / name).replace(first.path / name)

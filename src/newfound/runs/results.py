@@ -16,8 +16,11 @@ from newfound.atomic import load_json
 from newfound.errors import UserError, as_path
 from newfound.runs.assignments import NONE_OF_THESE, Assignment
 from newfound.runs.config import Config, read_config
+from newfound.runs.consensus_facts import FILE as CONSENSUS
+from newfound.runs.consensus_facts import ConsensusFacts
 from newfound.runs.folder import WHITENING, RunFolder
-from newfound.runs.places import resuming_words
+from newfound.runs.journal import RunJournal
+from newfound.runs.places import resuming_words, seed_place
 from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
@@ -101,8 +104,19 @@ class Results:
         return tuple(final.label for final in self.final_labels())
 
     @cached_property
+    def consensus(self) -> ConsensusFacts | None:
+        """Of which seeds these results are the consensus; None for those of a single one."""
+        return read_consensus(self.run.path)
+
+    @property
+    def journal(self) -> RunJournal:
+        """Of the training that the model comes from."""
+        found = self.consensus
+        return self.run.journal if found is None else RunJournal(seed_place(self.run.path, found.model_seed))
+
+    @cached_property
     def stability(self) -> Stability | None:
-        """Beside runs with other seeds, where there are any."""
+        """Beside runs with several seeds, where there are any."""
         path = self.run.path / STABILITY
         content = read_json(path)
         if content is None or content.get("results") != digest_of(self.run.path):  # of other results
@@ -121,6 +135,16 @@ class Results:
             return None if content is None else WhiteningCheck.from_json(content)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UserError(f"{path} is malformed ({error!r}). {WITHOUT}") from error
+
+
+def read_consensus(run: Path) -> ConsensusFacts | None:
+    """Of a run with several seeds; None for every other one, and for those of earlier versions."""
+    path = run / CONSENSUS
+    content = read_json(path)
+    try:
+        return None if content is None else ConsensusFacts.from_json(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is malformed ({error!r}). {WRITE_AGAIN}") from error
 
 
 def digest_of(run: Path) -> str:

@@ -1,4 +1,4 @@
-"""How far a result depends on the seed: the same run with other seeds, compared class by class."""
+"""How far a result depends on the seed: runs with several seeds, compared class by class."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SAME = 0.5  # of the images of two classes together, those they share: above hal
 
 @dataclass(frozen=True)
 class ClassStability:
-    """Of a class of the run."""
+    """Of a class of the answer."""
 
-    together: float | None  # how often two of its images are in one class with another seed; None without two
-    found: int  # seeds with a class of mostly the same images, the run's own included
+    together: float | None  # how often two of its images are in one class with a seed; None without two
+    found: int  # seeds with a class of mostly the same images
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A new class of another seed that the run does not have."""
+    """A new class of a seed that the answer does not have."""
 
     seed: int
     images: list[int]  # the surest first
@@ -36,15 +36,15 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Stability:
-    """A run beside runs with other seeds."""
+    """An answer beside runs with several seeds."""
 
-    seeds: list[int]  # the run's own first
+    seeds: list[int]
     classes: list[ClassStability]  # by number of the class
     elsewhere: list[Elsewhere]  # the largest first
 
     def unstable(self, n_known: int) -> list[int]:
-        """New classes that exist with the run's own seed only."""
-        return [k for k, c in enumerate(self.classes) if k >= n_known and c.found == 1]
+        """New classes that at most one seed has."""
+        return [k for k, c in enumerate(self.classes) if k >= n_known and c.found <= 1]
 
     def sentence(self, run: Assignment) -> str:
         """In plain words."""
@@ -55,8 +55,8 @@ class Stability:
         text = f"With {seeds} seeds, {always:,} of {counted(new, 'new class')} came out every time"
         if unstable := self.unstable(run.n_known):
             names = ", ".join(run.class_names[k] for k in unstable[:NAMED]) + ", …" * (len(unstable) > NAMED)
-            verb, be = ("exists", "is") if len(unstable) == 1 else ("exist", "are")
-            text += f"; {len(unstable):,} {verb} with one seed only, and {be} unstable: {names}"
+            be = "is" if len(unstable) == 1 else "are"
+            text += f"; {len(unstable):,} came out with one seed at most, and {be} unstable: {names}"
         return text + "."
 
     @classmethod
@@ -78,12 +78,11 @@ class Stability:
         return asdict(self)
 
 
-def compare(runs: Sequence[Assignment], seeds: Sequence[int]) -> Stability:
-    """The first run's classes, as the others see them."""
-    own, others = runs[0], runs[1:]
-    tables = [_shared(own, other) for other in others]
+def compare(own: Assignment, runs: Sequence[Assignment], seeds: Sequence[int]) -> Stability:
+    """The classes of an answer, as the runs with these seeds see them."""
+    tables = [_shared(own, run) for run in runs]
     together = np.mean([_together(table) for table in tables], axis=0)
-    found = 1 + np.sum([_counterparts(table) >= 0 for table in tables], axis=0)
+    found = np.sum([_counterparts(table) >= 0 for table in tables], axis=0)
     sizes = own.sizes()
     return Stability(
         list(seeds),
@@ -91,24 +90,26 @@ def compare(runs: Sequence[Assignment], seeds: Sequence[int]) -> Stability:
             ClassStability(float(together[k]) if sizes[k] > 1 else None, int(found[k]) if sizes[k] else 0)
             for k in range(len(sizes))
         ],
-        _elsewhere(runs, seeds),
+        _elsewhere(own, runs, seeds),
     )
 
 
-def _elsewhere(runs: Sequence[Assignment], seeds: Sequence[int]) -> list[Elsewhere]:
+def _elsewhere(own: Assignment, runs: Sequence[Assignment], seeds: Sequence[int]) -> list[Elsewhere]:
     """Each once, with the first seed that has it."""
-    listed = [set(range(len(runs[0].class_names)))]  # by run, the classes that later ones are compared with
+    listed = [(own, set(range(len(own.class_names))))]  # classes that later ones are compared with
     found: list[Elsewhere] = []
-    for run, seed in zip(runs[1:], seeds[1:], strict=True):
-        same = [_counterparts(_shared(run, other)).tolist() for other in runs]
+    for run, seed in zip(runs, seeds, strict=True):
+        same = [(_counterparts(_shared(run, other)).tolist(), classes) for other, classes in listed]
         only_here = [
             k
             for k in np.flatnonzero(run.sizes()).tolist()
-            if k >= run.n_known and not any(there[k] in classes for there, classes in zip(same, listed, strict=False))
+            if k >= run.n_known and not any(there[k] in classes for there, classes in same)
         ]
+        everywhere = [_counterparts(_shared(run, other)) for other in runs]
         for k in only_here:
-            found.append(Elsewhere(seed, run.most_certain(k, len(run.classes)), sum(there[k] >= 0 for there in same)))
-        listed.append(set(only_here))
+            images = run.most_certain(k, len(run.classes))
+            found.append(Elsewhere(seed, images, sum(int(there[k] >= 0) for there in everywhere)))
+        listed.append((run, set(only_here)))
     return sorted(found, key=lambda entry: -len(entry.images))
 
 

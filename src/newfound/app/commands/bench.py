@@ -37,7 +37,7 @@ class Bench(WithSettings):
     """Lists of the data set. cub: the folder of its official lists, if they are not next to the images. folder: a JSON
     file {"known": [...], "new": [...]} of class names."""
     repeat: Annotated[int | None, NUMBER_OF_SEEDS] = None
-    """How many seeds to run: 0, 1, 2 and so on."""
+    """How many seeds to run: 0, 1, 2 and so on. The report has the mean of all, and their consensus."""
     seeds: Annotated[tuple[int, ...] | None, SEEDS] = None
     """Instead of --repeat: exactly these seeds, one run each."""
     out: Annotated[Path | None, FOLDER] = None

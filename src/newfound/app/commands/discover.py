@@ -37,7 +37,7 @@ class Discover(WithSettings):
         "estimate how many classes there are": "newfound discover photos",
         "you expect twelve classes in total": "newfound discover photos --classes 12",
         "labels from a table instead of folders": "newfound discover photos --labels labels.csv",
-        "check which classes other seeds find too": "newfound discover photos --repeat 3",
+        "the consensus of three seeds": "newfound discover photos --repeat 3",
         "another round, after newfound review": "newfound discover photos --continue newfound-photos",
     }
     former_names = {"--seeds": "--repeat"}  # noqa: RUF012 - a mapping nobody changes
@@ -62,8 +62,8 @@ class Discover(WithSettings):
     """Replace the run in --out: what newfound wrote there is removed once the images and settings have been checked. A
     run with decisions from a review, or with other files in it, is left alone."""
     repeat: Annotated[int, NUMBER] = 1
-    """How many seeds to run, starting at --seed, to see which classes are found again. The results are those of --seed;
-    a class that no other seed finds is marked unstable."""
+    """How many seeds to run, starting at --seed. With more than one, the results are their consensus, image by image,
+    and a class that only one of them finds is marked unstable; each seed is a run of its own in seeds/."""
     report: bool = True
     """Write report.html, a page to look through the results."""
     after: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN", help_behavior_hint="")] = None

@@ -139,9 +139,9 @@ function stabilityOf(id) {
   return content.stability?.classes[id] ?? null;
 }
 
-/** New, and with no other seed. */
+/** New, and with one seed at most. */
 function isUnstable(id) {
-  return stabilityOf(id)?.found === 1 && classOf(id)?.kind === "new";
+  return stabilityOf(id)?.found <= 1 && classOf(id)?.kind === "new";
 }
 
 function classLink(id) {

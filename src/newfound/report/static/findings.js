@@ -75,14 +75,14 @@ function renderFindings() {
   );
 }
 
-/** Classes of this run that no other seed has, then those that only other seeds have. */
+/** Classes of this run that one seed has at most, then those of single seeds that this run does not have. */
 function renderSeeds({ seeds, classes, elsewhere }) {
   const own = classes.flatMap((c, id) => (isUnstable(id) ? [{ ...c, id }] : []));
   byId("seeds").hidden = false;
   panel(
     "seeds",
     "Classes that depend on the seed",
-    `The run was repeated with ${count(seeds.length, "seed")}. These new classes were found only with this seed, or only with others.`,
+    `The run was repeated with ${count(seeds.length, "seed")}. These new classes were found with one seed at most, or are not among the classes of this run.`,
     [...own, ...elsewhere],
     (item) => seedFinding(item, seeds.length),
   );
@@ -92,10 +92,10 @@ function seedFinding(item, seeds) {
   const own = item.id !== undefined;
   const list = own ? (members.get(item.id) ?? []).slice(0, 8) : item.images;
   const name = own ? className(item.id) : `Not in this run (seed ${item.seed})`;
-  const pairs = own && item.together !== null ? `; elsewhere ${percent(item.together)} of its pairs are together` : "";
+  const pairs = own && item.together !== null ? `; on average ${percent(item.together)} of its pairs are together` : "";
   const found = `with ${item.found} of ${seeds} seeds${pairs}.`;
   return [
-    el("p", { class: "side-name" }, own ? classLink(item.id) : name, item.found === 1 ? badge("unstable") : null),
+    el("p", { class: "side-name" }, own ? classLink(item.id) : name, item.found <= 1 ? badge("unstable") : null),
     tileList(list, `seed-${own ? item.id : `${item.seed}-${list[0]}`}`, { label: name }),
     el("p", { class: "reason", text: own ? `Found ${found}` : `${count(item.size, "image")}, found ${found}` }),
   ];

@@ -208,7 +208,7 @@ function cardHead(c) {
       ),
     );
   const stability = stabilityOf(c.id);
-  if (stability?.found)
+  if (stability)
     facts.append(
       fact(
         "Found with",
