@@ -45,8 +45,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     batch_size : int, default=None
         Samples per step. None: the method's, usually 128.
     learning_rate : float, default=None
-        Highest learning rate; it falls along a cosine (with "uno" after a warm-up, with "rankstats" in steps). None:
-        the method's, usually 0.1.
+        Highest learning rate, from which it falls as the method says. None: the method's, usually 0.1.
     rho : float, default=None
         Radius of the sharpness penalty. 0 turns it off and halves the time. None: 0.05 for "sdas", 0 for the others.
     preset : {"generic", "fine-grained", ...}, default=None

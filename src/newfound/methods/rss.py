@@ -35,7 +35,10 @@ from newfound.training.loop import Trained, train
 from newfound.training.task import Task
 
 NAME = "rss"
-ABOUT = "SimGCD, then again with pseudo-labels for images whose neighbours are in the same new class; two trainings."
+ABOUT = (
+    "SimGCD, then again with pseudo-labels for images whose neighbours are in the same new class; two trainings "
+    "(a reading: no code is public)."
+)
 SOURCE = """\
 Peng, Wang, Liu, Cheng: Let's Start Over: Retraining with Selective Samples for Generalized Category Discovery, IJCAI
 2024. No code is public: this is a reading of the paper's summary, not a reproduction; the selection matches an

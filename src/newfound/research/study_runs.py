@@ -170,8 +170,8 @@ def first_training(settings: Settings, facts: DataFacts) -> Settings | None:
 
 def folder_name(settings: Settings, facts: DataFacts) -> str:
     """The same for the same training, whatever it is called and wherever it lies: only what differs from the defaults
-    of a study on this data counts, so a setting that is added later renames no finished run. Defaults are those of a CPU,
-    or on another machine a name would stand for another training.
+    of a study on this data counts, so a setting that is added later renames no finished run. Defaults are those of a
+    CPU, or on another machine a name would stand for another training.
 
     >>> facts = DataFacts(images=99, known=2, labelled=9, labelled_classes=2, classes=10)
     >>> folder_name(decide(drawn_as_published(Settings(10, method="simgcd", seed=3, device="cpu")), facts), facts)
