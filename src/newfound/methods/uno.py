@@ -206,7 +206,12 @@ def uno_losses(
 def swapped_cross_entropy(
     logits: Tensor, labels: Tensor, temperature: float, epsilon: float, iterations: int, first: int = 0
 ) -> Tensor:
-    """Each view's prediction against the other view's targets, the mean over all 2B rows; ``logits`` is 2B×K."""
+    """Each view's prediction against the other view's targets, the mean over all 2B rows; ``logits`` is 2B×K.
+
+    >>> views = torch.tensor([[0.1, 0.0], [0.0, 0.1]])  # of one image, labelled 0: one view is right, the other wrong
+    >>> round(swapped_cross_entropy(views, torch.tensor([0]), temperature=0.1, epsilon=0.05, iterations=3).item(), 4)
+    0.8133
+    """
     one, other = logits.chunk(2)
     targets = torch.cat([swapped_targets(view, labels, epsilon, iterations, first) for view in (other, one)])
     return -(targets * F.log_softmax(logits / temperature, dim=1)).sum(dim=1).mean()
