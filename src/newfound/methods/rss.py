@@ -82,6 +82,7 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
 
 
 def trainings(s: Settings, facts: DataFacts) -> int:
+    """Two, unless nothing is new; nobody knows before the first one whether anything is selected for the second."""
     return at_most_two(facts)
 
 
@@ -93,7 +94,10 @@ def fit(task: Task, s: Settings) -> Trained:
         return first
     selection = from_first(lambda: selected(task, s, first.prediction))
     _warn(task, selection, first.prediction)
-    return train(task, Retrained(task, s, first.prediction, selection), stage=2) if len(selection.images) else first
+    if not len(selection.images):
+        task.progress.end_after(1)
+        return first
+    return train(task, Retrained(task, s, first.prediction, selection), stage=2)
 
 
 def selected(task: Task, s: Settings, prediction: Prediction) -> Selection:
