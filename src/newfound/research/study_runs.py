@@ -16,7 +16,7 @@ from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
 from newfound.methods import decide, draws_half_labelled, load, method_of, own_settings, with_own
 from newfound.research.peak_memory import peak_memory
-from newfound.research.run_bench import drawn_as_published
+from newfound.research.run_bench import as_published
 from newfound.research.stored_json import read_memory, read_metrics
 from newfound.research.studies import Row
 from newfound.research.study_table import Result
@@ -80,7 +80,7 @@ def _of_method(base: Settings, name: str) -> Settings:
     if other.NEEDS.own_count:
         base = replace(base, classes=None)
     base = replace(base, method=cast(MethodSettings, other.Settings(**own)))
-    return drawn_as_published(base) if draws_half_labelled(base) else replace(base, label_balance=None)
+    return as_published(base if draws_half_labelled(base) else replace(base, label_balance=None))
 
 
 class Runner:
@@ -174,11 +174,11 @@ def folder_name(settings: Settings, facts: DataFacts) -> str:
     CPU, or on another machine a name would stand for another training.
 
     >>> facts = DataFacts(images=99, known=2, labelled=9, labelled_classes=2, classes=10)
-    >>> folder_name(decide(drawn_as_published(Settings(10, method="simgcd", seed=3, device="cpu")), facts), facts)
+    >>> folder_name(decide(as_published(Settings(10, method="simgcd", seed=3, device="cpu")), facts), facts)
     'simgcd-s3-k10'
     """
     name = method_of(settings).NAME
-    usual = decide(drawn_as_published(Settings(classes=settings.classes, method=name, device="cpu")), facts)
+    usual = decide(as_published(Settings(classes=settings.classes, method=name, device="cpu")), facts)
     pairs = [(settings, usual), (own_settings(settings), usual.method)]
     other = {
         field.name: str(getattr(chosen, field.name))
