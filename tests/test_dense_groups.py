@@ -22,7 +22,8 @@ EQUAL = {2, 9}  # cases with many equal places
 
 
 def stored(golden, case):
-    """Places, neighbours and size of a cluster, and what fast-hdbscan 0.3.4 made of them: tree, and clusters."""
+    """Places, neighbours and size of a cluster, and what fast-hdbscan 0.3.4 made of them: tree, and clusters
+    (tools/golden_hdbscan.py computes them again)."""
     with np.load(golden / "peers" / "hdbscan_trees.npz", allow_pickle=False) as file:
         parent, child = (file[f"{case}_{name}"].astype(np.int64) for name in ("parent", "child"))
         density = np.minimum(file[f"{case}_density"].astype(float), 1 / SHORTEST)  # there infinite, for equal places

@@ -24,7 +24,8 @@ def grouped_alike(found, wanted):
 
 @pytest.mark.parametrize("case", range(6))
 def test_the_choice_is_that_of_the_released_code(golden, case):
-    """Trees and clusters of fast-hdbscan 0.3.4, run without numba: as "bc" with labels, as "eom" without."""
+    """Trees and clusters of fast-hdbscan 0.3.4, run without numba: as "bc" with labels, as "eom" without
+    (tools/golden_hdbscan.py)."""
     stored = np.load(golden / "peers" / "hdbscan_bc.npz", allow_pickle=False)
     parts = (stored[f"{case}_{name}"] for name in ("parent", "child", "density", "size"))
     parent, child, density, size = parts

@@ -42,7 +42,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     batch_size : int, default=None
         Samples per step. None: the method's, usually 128.
     learning_rate : float, default=None
-        Initial learning rate; it follows a cosine schedule. None: the method's, usually 0.1.
+        Highest learning rate, from which it falls as the method says. None: the method's, usually 0.1.
     rho : float, default=None
         Radius of the sharpness penalty. 0 turns it off and halves the time. None: 0.05 for "sdas", 0 for the others.
     preset : {"generic", "fine-grained", ...}, default=None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from newfound.errors import SettingError, UserError
-from newfound.methods import load, with_own
+from newfound.methods import load, reading_note, with_own
 from newfound.settings import OF_TRAINING, Settings
 from newfound.settings.value_types import described, fits
 
@@ -22,7 +24,8 @@ OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "b
 
 
 def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
-    """The parameters as settings, each of a type that fits; what the method has no use for is left out."""
+    """The parameters as settings, each of a type that fits; what the method has no use for is left out. A method whose
+    code is not public is warned of."""
     name = parameters["method"]
     if not isinstance(name, str):
         raise ValueError(f"method must be str; found {name!r}")
@@ -43,7 +46,16 @@ def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
     else:
         values.setdefault("projector_width", min(max(4 * n_features, NARROW), WIDE))
     seed = int(check_random_state(parameters["random_state"]).randint(np.iinfo(np.int32).max))
-    return with_own(Settings(method=name, seed=seed), values)
+    settings = with_own(Settings(method=name, seed=seed), values)
+    warn_once(reading_note(settings))
+    return settings
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Whoever called ``fit``, if there is something to say; once, as a search fits many times."""
+    if text:
+        warnings.warn(text, stacklevel=4)
 
 
 @contextmanager

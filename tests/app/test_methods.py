@@ -1,6 +1,7 @@
 """The list of methods, in a terminal of 80 columns."""
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -36,6 +37,11 @@ def test_a_row_says_what_it_is_where_it_is_from_and_what_it_needs():
         "Does something. Somebody: A Paper, 2024."
     )
     assert lines[-1] == "To see the options of a method: newfound discover --method NAME --help"
+
+
+def test_advice_has_a_word_on_every_method():
+    advice = " ".join(lines_of([])).partition("Which one?")[2]
+    assert [name for name in METHODS if not re.search(rf"\b{name}\b", advice)] == []
 
 
 def test_no_line_overflows():

@@ -102,7 +102,7 @@ def test_a_table_of_predictions_is_replaced(tmp_path, newfound, monkeypatch):
     from newfound.runs import labelling
 
     class Nothing:
-        oracle, skipped, classes, is_new = False, (), (), labelling.np.zeros(0, bool)
+        oracle, reading, skipped, classes, is_new = False, "", (), (), labelling.np.zeros(0, bool)
 
         def write_csv(self, path):
             with open(path, "w", newline="") as file:

@@ -1,19 +1,25 @@
-"""The work of one of two processes: each method by the first alone, then by both; prints how far their features are
+"""The work of one of two processes: each method by the first alone, then by both; prints how far what they learnt is
 apart."""
 
 import json
+
+import torch
 
 from helping.contract import run, settings_of
 from helping.wrong_methods import ACTS_BEHIND_EVERYONE
 from newfound.distributed import from_first, is_first, joined
 from newfound.methods import METHODS, load
+from newfound.training.heads import NearestCentre
 
 METHODS_AND_WRONG = [*map(load, METHODS), ACTS_BEHIND_EVERYONE]
 
 
 def learnt(found):
-    """The trained features; clusterings of them may turn on their last digits."""
-    return found.prediction.features.double()
+    """The trained features and classifier; clusterings of features may turn on their last digits."""
+    trained, classifier = [found.prediction.features], found.predictor.classifier
+    if not isinstance(classifier, NearestCentre):
+        trained += classifier.state_dict().values()
+    return torch.cat([tensor.detach().double().flatten() for tensor in trained])
 
 
 def main():

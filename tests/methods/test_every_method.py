@@ -15,6 +15,7 @@ from newfound.errors import UserError
 from newfound.evaluate import cluster_accuracy
 from newfound.methods import METHODS, load
 from newfound.runs.inputs import check_settings
+from newfound.runs.journal import MemoryJournal
 from newfound.settings import Settings
 from newfound.settings.presets import PRESETS
 
@@ -70,6 +71,14 @@ def test_losses_are_pure(method):
     contract.check_losses_are_pure(method)
 
 
+@pytest.mark.parametrize("method", [m for m in map(load, METHODS) if m.NEEDS.training], ids=lambda m: m.NAME)
+def test_it_trains_with_the_sharpness_penalty(method):
+    settings, journal = contract.settings_of(method, epochs=1, rho=0.05), MemoryJournal()
+    assert contract.run(settings, journal).prediction.probabilities.isfinite().all()
+    assert [line["stage"] for line in journal.entries] == [1, 2][: method.trainings(settings.method, contract.FACTS)]
+    assert all(line["rise"] != 0 and line["skipped_steps"] == 0 for line in journal.entries)  # it went uphill
+
+
 @every_method
 def test_settings_survive_the_file(method, tmp_path):
     contract.check_config(method, tmp_path)
@@ -97,7 +106,7 @@ def test_the_estimator_runs_it(method):
 
 @pytest.fixture(scope="module")
 def apart():
-    """How far the features of one process and of two are apart, by method."""
+    """How far features and classifiers of one process and of two are apart, by method."""
     together = Ranks(2, methods_together.main)
     out, err = together.communicate()
     assert together.poll() == 0, err

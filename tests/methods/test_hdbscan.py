@@ -6,17 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from helping.contract import FACTS, FAR_APART, new_journal
 from helping.groups import CLASSES, KNOWN, LABELS, QUIET, SOURCE, TRUE, N
 from helping.pictures import write_folder
 from helping.quick_discovery import discover, rows
-from helping.tasks import adapted, decided_for, facts_of, new_task
+from helping.tasks import Listening, adapted, decided_for, facts_of, new_task
 from newfound import CategoryDiscovery, fitting
 from newfound.app.main import main
 from newfound.errors import SettingError
 from newfound.methods import decide, hdbscan
-from newfound.methods.hdbscan import count_dense, fit, named_clusters
+from newfound.methods.hdbscan import centres, count_dense, fit, named_clusters
 from newfound.runs.results import read_results
 from newfound.settings import Settings
 from newfound.sources.vectors import Embeddings
@@ -35,11 +36,9 @@ def stopped(capsys, *words):
     return " ".join(capsys.readouterr().err.split())
 
 
-def trained_on(source=FAR_APART, labels=LABELS, journal=None, **changes):
-    settings = decided_for("hdbscan", labels, **changes)
-    return fit(
-        new_task(settings, adapted(source, source.evaluation([0]).shape[1]), labels, journal=journal), settings.method
-    )
+def trained_on(source=FAR_APART, labels=LABELS, journal=None, screen=QUIET, **changes):
+    settings, pretrained = decided_for("hdbscan", labels, **changes), adapted(source, source.evaluation([0]).shape[1])
+    return fit(new_task(settings, pretrained, labels, journal=journal, screen=screen), settings.method)
 
 
 def with_outliers():
@@ -103,6 +102,78 @@ def test_classes_are_not_counted_first():
 def test_a_cluster_without_labelled_images_is_nobodys():
     clusters, labels = np.array([0, 0, 1, 1, -1]), np.array([1, -1, -1, -1, 0])
     assert named_clusters(clusters, labels, n_known=2).tolist() == [1, 1, 2, 2, -1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ([0, 0, 0, 0, 0, -1], [0, 0, 0, 0, 0, 0]),  # the second group's labels agree
+        ([0, 0, 0, 0, -1, -1], [0, 0, 0, 1, 1, 1]),  # a single one may be a mistake
+        ([0, 0, 0, 0, 1, -1], [0, 0, 0, 1, 1, 1]),  # another class claims the second group
+        ([-1, -1, -1, 0, 0, 0], [1, 1, 1, 0, 0, 0]),  # no label says anything about the first one
+    ],
+)
+def test_a_second_group_of_a_known_class_has_its_name(labels, named):
+    clusters = np.repeat([0, 1], 3)
+    assert named_clusters(clusters, np.array(labels), max(labels) + 1).tolist() == named
+
+
+def test_a_group_whose_labels_differ_is_new_if_nobody_claims_it():
+    clusters, labels = np.repeat([0, 1, 2], 4), np.array([0, 0, 0, -1, 1, 1, 1, -1, 0, 1, 0, 1])
+    assert named_clusters(clusters, labels, n_known=2).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_a_class_in_two_places_is_one_class(monkeypatch):
+    """Groups 0 and 1 have the same label."""
+    monkeypatch.setattr(hdbscan, "density_clusters", lambda *_: TRUE)
+    labels = np.where(LABELS > 0, LABELS - 1, LABELS)
+    assert trained_on(labels=labels).prediction.classes.tolist() == np.maximum(TRUE - 1, 0).tolist()
+    found = count_dense(ROWS, labels)
+    assert (found.classes, found.known) == (CLASSES - 1, KNOWN - 1)
+
+
+# A known class without a group of its own
+
+
+def in_no_cluster():
+    """Rows, labels, clusters: class 3 has three labelled images, apart from everything."""
+    rows = np.concatenate([ROWS, [[20.0, -20.0] * 8] * 3])
+    return rows, np.concatenate([LABELS, [KNOWN] * 3]), np.concatenate([TRUE, [-1] * 3])
+
+
+def in_the_cluster_of_another():
+    """The same, but those images are in group 0, which another class claims."""
+    labels = LABELS.copy()
+    labels[np.flatnonzero((TRUE == 0) & (LABELS < 0))[:3]] = KNOWN
+    return ROWS, labels, TRUE
+
+
+@pytest.mark.parametrize("planted", [in_no_cluster, in_the_cluster_of_another])
+def test_a_known_class_without_a_group_is_predicted_by_its_labelled_images(planted, monkeypatch):
+    rows, labels, clusters = planted()
+    monkeypatch.setattr(hdbscan, "density_clusters", lambda *_: clusters)
+    screen = Listening()
+    trained = trained_on(Embeddings(rows), labels, screen=screen)
+    mean = F.normalize(trained.prediction.features, dim=1)[torch.from_numpy(labels == KNOWN)].mean(dim=0)
+    torch.testing.assert_close(trained.predictor.classifier.weight[KNOWN], mean)
+    assert int(trained.predictor.probabilities(mean[None]).argmax()) == KNOWN
+    assert screen.warnings == [
+        "no dense group for 1 of 4 known classes, known by the mean of their labelled images alone: a smaller "
+        "min_cluster_size= may find more groups"
+    ]
+
+
+def test_where_every_known_class_has_a_group_nothing_is_warned_of(monkeypatch):
+    monkeypatch.setattr(hdbscan, "density_clusters", lambda *_: TRUE)
+    screen = Listening()
+    trained_on(screen=screen)
+    assert not screen.warnings
+
+
+def test_the_mean_of_a_group_is_that_of_all_its_images():
+    features = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 5.0]])
+    found = centres(features, np.array([1, 1, -1]), np.array([0, -1, 0]), n_known=1)
+    assert found.tolist() == [[0.5, 0.5], [0.5, 0.5]]  # class 0 has labels alone, class 1 a group
 
 
 def test_the_clusters_are_kept_by_the_run(tmp_path, monkeypatch):
@@ -188,3 +259,9 @@ def test_the_estimator_marks_samples_in_no_class(names, none):
     assert none not in found.classes_
     assert none not in found.predict(rows)
     assert found.class_count_ is None
+
+
+def test_the_estimator_predicts_a_class_that_has_no_group(monkeypatch):
+    rows, labels, clusters = in_no_cluster()
+    monkeypatch.setattr(hdbscan, "density_clusters", lambda *_: clusters)
+    assert CategoryDiscovery(method="hdbscan", random_state=0).fit(rows, labels).predict(rows[-1:]).tolist() == [KNOWN]

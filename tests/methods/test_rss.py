@@ -1,8 +1,10 @@
 """The selection, on given features; and both trainings on embeddings: small, quick, and nothing but the method."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helping.contract import new_journal, without_seconds
-from helping.groups import CLASSES, DIM, KNOWN, LABELS, REFEREE, TRUE, N
-from helping.tasks import Interrupted, Listening, decided_for, facts_of, fitted, new_task, stopping_after
+from helping.groups import CLASSES, DIM, KNOWN, LABELS, REFEREE, SOURCE, TRUE, N
+from helping.tasks import Interrupted, Listening, adapted, decided_for, facts_of, fitted, new_task, stopping_after
+from newfound import fitting
 from newfound.errors import SettingError
 from newfound.methods import rss, sdas
 from newfound.methods.rss import Selection, agreement, select, share_at, with_selected
 from newfound.runs.first_training import check_serves
 from newfound.runs.folder import RunFolder
 from newfound.runs.journal import MemoryJournal
+from newfound.screen import Screen
 from newfound.training.learner import Between, Prediction
 from newfound.training.loop import train
 
@@ -273,6 +277,28 @@ def test_with_nothing_selected_the_answer_is_the_first_training():
         "no image of a new class agrees with its neighbours: there is nothing to retrain with, and the first training "
         "is the result"
     ]
+
+
+def test_with_nothing_selected_progress_is_complete_after_the_first_training(monkeypatch):
+    monkeypatch.setattr(rss, "selected", lambda *_: Selection(np.empty(0, np.int64), np.empty(0, np.int64), 0.0))
+    screen, journal = Bars(quiet=True), MemoryJournal()
+    fitting.fit(decided(), facts_of(LABELS), adapted(SOURCE), LABELS, journal, screen)
+    assert len(journal.entries) == 5
+    assert screen.bars == [[(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (5, 5)]]
+
+
+def test_progress_spans_both_trainings():
+    screen = Bars(quiet=True)
+    fitting.fit(decided(), facts_of(LABELS), adapted(SOURCE), LABELS, MemoryJournal(), screen)
+    assert screen.bars == [[(done, 10) for done in range(1, 11)]]
+
+
+class Bars(Screen):
+    """Keeps what its bars of progress show: done, and of how many."""
+
+    def track(self, what, total, done=0):
+        self.bars = [*getattr(self, "bars", []), shown := []]
+        return nullcontext(SimpleNamespace(update=lambda done, note="", total=total: shown.append((done, total))))
 
 
 def sure_of(classes):

@@ -161,6 +161,26 @@ def test_a_short_warm_up_is_at_the_lowest_rate_and_none_at_the_highest():
     assert warmed_rate(0, 1, 1, 0.1, 0.001) == 0.001
 
 
+@pytest.mark.parametrize(("base", "lowest"), [(0.1, 0.001), (0.4, 0.001), (0.01, 0.001), (0.0005, 0.0005)])
+def test_the_lowest_rate_is_the_published_constant_unless_the_full_one_is_lower(base, lowest):
+    settings = decided_for("uno", learning_rate=base, warmup_epochs=2)
+    learner, training = UNO(new_task(settings), settings.method), new_task(settings).training
+    assert learner.learning_rate(0, training) == lowest
+    assert learner.learning_rate(1, training) == pytest.approx(base)
+    assert min(learner.learning_rate(e, training) for e in range(4)) == lowest
+
+
+@pytest.mark.parametrize("warmup", [4, 5])
+def test_a_warm_up_that_leaves_no_epoch_at_the_full_rate_is_refused(warmup):
+    with pytest.raises(SettingError, match="leaves no epoch at the full learning rate: there are only 4 epochs"):
+        decided_for("uno", epochs=4, warmup_epochs=warmup)
+    assert decided_for("uno", epochs=4, warmup_epochs=3).method.warmup_epochs == 3
+
+
+def test_the_default_warm_up_leaves_an_epoch_at_the_full_rate():
+    assert [decided_for("uno", epochs=e).method.warmup_epochs for e in (1, 2, 39, 40, 200)] == [0, 1, 1, 2, 10]
+
+
 # The loss
 
 

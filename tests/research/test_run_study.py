@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helping.pictures import write_class_folders
-from newfound import fitting
+from newfound import fitting, methods
 from newfound.app.commands.bench import Dataset
 from newfound.app.commands.study import StudyName
 from newfound.class_count import count_classes
@@ -102,6 +102,20 @@ def test_a_run_is_named_by_what_differs_from_the_defaults(table):
     for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}, {"whitening": "auto"}):
         other = decide(with_own(usual, changes), facts)
         assert folder_name(other, facts).startswith("simgcd-s2-k4-")
+
+
+@pytest.mark.parametrize("method", ["simgcd", "uno", "sdas"])
+def test_names_do_not_depend_on_the_device_that_resumes_a_study(table, monkeypatch, method):
+    """The published length and UNO's five heads are the defaults of a GPU: other runs than those of a CPU."""
+    facts, asked = facts_of(table, 4), Settings(4, method=method, seed=2)
+    on_cpu = decide(as_published(replace(asked, device="cpu")), facts)
+    monkeypatch.setattr(methods, "resolve_device", lambda wanted: "cuda" if wanted == "auto" else wanted)
+    on_gpu = decide(as_published(asked), facts)
+    assert (on_cpu.epochs, on_gpu.epochs) == (60, 200)
+    assert folder_name(on_cpu, facts) == f"{method}-s2-k4"
+    assert folder_name(on_gpu, facts).startswith(f"{method}-s2-k4-")
+    as_on_cpu = replace(on_gpu, epochs=60, method=on_cpu.method)
+    assert folder_name(as_on_cpu, facts) == folder_name(on_cpu, facts)
 
 
 @pytest.mark.parametrize("base", [{"method": "sdas"}, {"method": "kmeans"}, {"method": "orca"}, {"label_balance": 1}])

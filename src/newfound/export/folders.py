@@ -224,13 +224,14 @@ def _write_index(
 ) -> None:
     classes = exported_classes(reviewed)
     sizes = Counter(int(classes[item.image]) for item in items)
-    mark, true = (["oracle"], ["true"]) if reviewed.results.oracle else ([], [])
+    marks = reviewed.results.marks
+    true = ["true"] * len(marks)
     if missing:
         _write(out / "missing.csv", ["file", "reason"], ([item.file, item.reason] for item in missing))
     files = reviewed.results.files
     _write(
         out / "files.csv",
-        ["copy", "file", "class", "given_label", "rejected_from", *mark],
+        ["copy", "file", "class", "given_label", "rejected_from", *marks],
         (
             [item.target, files[item.image], class_name(reviewed, int(classes[item.image])),
              given_name(reviewed, item.image) or "", rejected_from(reviewed, item.image) or "", *true]
@@ -239,7 +240,7 @@ def _write_index(
     )  # fmt: skip
     _write(
         out / "classes.csv",
-        ["folder", "class", "kind", "files", *mark],
+        ["folder", "class", "kind", "files", *marks],
         ([folder, class_name(reviewed, k), _kind(reviewed, k), sizes[k], *true] for k, folder in names.items()),
     )
 

@@ -130,8 +130,9 @@ def _result(identity: str, choice: str) -> dict[str, Any]:
 
 
 def _version(reviewed: Reviewed) -> str:
-    oracle = ", trained with the truth" if reviewed.results.oracle else ""
-    return plain(f"newfound {reviewed.results.run.path.resolve().name}{oracle}")
+    what = {"oracle": ", trained with the truth", "reading": ", a reading of a paper without public code"}
+    marks = "".join(what[mark] for mark in reviewed.results.marks)
+    return plain(f"newfound {reviewed.results.run.path.resolve().name}{marks}")
 
 
 def _tell(out: Path, config: Path, root: Path, reviewed: Reviewed, annotated: int, screen: Screen) -> None:

@@ -50,7 +50,7 @@ def export_xlsx(run: Path | str, out: Path | str, *, screen: Screen | None = Non
 
 
 def _header(results: Results) -> list[Cell]:
-    return [*HEADER, *(["oracle"] if results.oracle else [])]
+    return [*HEADER, *results.marks]
 
 
 def _rows(results: Results) -> Iterator[list[Cell]]:
@@ -61,7 +61,7 @@ def _rows(results: Results) -> Iterator[list[Cell]]:
             results.files[i], final.label, final.is_new, final.decided_by, final.round, a.name_of(a.classes[i]),
             round(float(a.confidence[i]), 6) if a.classes[i] >= 0 else None,
             a.class_names[given] if given >= 0 else None,
-            *([True] if results.oracle else []),
+            *(True for _ in results.marks),
         ]  # fmt: skip
 
 

@@ -240,6 +240,8 @@ def _metadata(model: Model, classes: tuple[str, ...], merging: Tensor) -> dict[s
     }
     if model.oracle:
         about["oracle"] = "the truth was used in training, for analysis"
+    if model.reading:
+        about["reading"] = model.reading
     return {name: json.dumps(value) for name, value in about.items()}
 
 

@@ -80,7 +80,7 @@ def _schema(reviewed: Reviewed, dim: int) -> Any:
         ("model_class", text), ("model_is_new", pa.bool_()), ("confidence", pa.float64()), ("runner_up", text),
         ("runner_up_confidence", pa.float64()), ("is_anchor", pa.bool_()),
         ("embedding", pa.list_(pa.float32(), dim)),
-        *([("oracle", pa.bool_())] if results.oracle else []),
+        *((mark, pa.bool_()) for mark in results.marks),
     ]  # fmt: skip
     return pa.schema(fields, metadata={"newfound": json.dumps(_about(reviewed))})
 
@@ -97,7 +97,7 @@ def _about(reviewed: Reviewed) -> dict[str, Any]:
         "not_a_class": sizes[NOT_A_CLASS],
         "rejected": sizes[REJECTED],
         "model_classes": [plain(name) for name in reviewed.results.assignment.class_names],
-        **({"oracle": True} if reviewed.results.oracle else {}),
+        **dict.fromkeys(reviewed.results.marks, True),
     }
 
 
@@ -123,5 +123,5 @@ def _columns(reviewed: Reviewed, images: slice) -> dict[str, Any]:
         "runner_up": [names[k] for k in a.runner_up[images]],
         "runner_up_confidence": a.runner_up_confidence[images],
         "is_anchor": a.is_anchor[images],
-        "oracle": [results.oracle] * len(files),
+        **{mark: [True] * len(files) for mark in results.marks},
     }

@@ -58,5 +58,5 @@ def columns_of(results: Results) -> dict[str, Any]:
         "runner_up": names[a.runner_up],
         "runner_up_confidence": a.runner_up_confidence,
         "is_anchor": a.is_anchor,
-        **({"oracle": [True] * len(results)} if results.oracle else {}),
+        **{mark: [True] * len(results) for mark in results.marks},
     }

@@ -54,7 +54,7 @@ class Method(Protocol):
 
     @staticmethod
     def trainings(s: Any, facts: DataFacts) -> int:
-        """How many follow each other."""
+        """How many follow each other, at most: a method may end earlier (`task.progress.end_after`)."""
 
     @staticmethod
     def fit(task: Task, s: Any) -> Trained:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.distributed import from_first
-from newfound.errors import require
+from newfound.errors import option, require
 from newfound.evaluate import claimed_clusters
 from newfound.hdbscan import NO_CLUSTER, density_clusters, usual_cluster_size
 from newfound.methods import Needs
@@ -41,6 +41,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False, own_count=True)
 
 FEWEST_CLASSES = 2  # what comes after a method wants a runner-up; a class without images is far from all of them
+TOLD = 2  # labelled images that give one more group the name of their class; a single label may be a mistake
 
 
 @checks_names
@@ -78,6 +79,7 @@ def trainings(s: Settings, facts: DataFacts) -> int:
 def fit(task: Task, s: Settings) -> Trained:
     """Clusters of the frozen features, named; and the means of them, to label other images with."""
     classes = named_clusters(found_clusters(task, s), task.labels, task.n_known)
+    _warn_of_classes_without_group(task, classes)
     learner = Means(task, s, classes).to(task.training.device)
     nearest = classified(task, learner, all_features(task, learner))
     placed = classes >= 0
@@ -88,6 +90,16 @@ def fit(task: Task, s: Settings) -> Trained:
     )
     probabilities = with_class_on_top(nearest.probabilities, classes)
     return Trained(learner.predictor(), replace(nearest, probabilities=probabilities), task.labels, ~placed)
+
+
+def _warn_of_classes_without_group(task: Task, classes: NDArray[np.int64]) -> None:
+    """A known class is never lost, but without a group only its labelled images say where it is."""
+    if missing := len(np.setdiff1d(np.arange(task.n_known), classes)):
+        which = f"{missing:,} of {counted(task.n_known, 'known class')}"
+        task.screen.warn(
+            f"no dense group for {which}, known by the mean of their labelled images alone: a smaller "
+            f"{option('min_cluster_size')} may find more groups"
+        )
 
 
 def found_clusters(task: Task, s: Settings) -> NDArray[np.int64]:
@@ -103,21 +115,31 @@ def found_clusters(task: Task, s: Settings) -> NDArray[np.int64]:
 
 
 def named_clusters(clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int) -> NDArray[np.int64]:
-    """The class of each image: a known one for the cluster that most of its labelled images are in, others from
-    ``n_known`` on, `NO_CLUSTER` for none.
+    """The class of each image: a known one for the cluster that most of its labelled images are in, and for every
+    other one whose labelled images, at least ``TOLD``, are all of that class; the others from ``n_known`` on,
+    `NO_CLUSTER` for none.
 
     >>> named_clusters(np.array([0, 0, 1, 1, 2, -1]), np.array([-1, -1, 0, -1, -1, 0]), n_known=1).tolist()
     [1, 1, 0, 0, 2, -1]
+    >>> named_clusters(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 0, 0, 0, 0]), n_known=1).tolist()
+    [0, 0, 0, 0, 0, 1]
     """
     placed = clusters >= 0
     if not placed.any():
         return clusters
     claimed, _ = claimed_clusters(clusters[placed], labels[placed], n_known)
-    meant = {cluster: k for k, cluster in claimed.items() if ((clusters == cluster) & (labels == k)).any()}
+    meant = _told(clusters, labels)
+    meant |= {cluster: k for k, cluster in claimed.items() if ((clusters == cluster) & (labels == k)).any()}
     others = [cluster for cluster in range(int(clusters.max()) + 1) if cluster not in meant]
     meant |= {cluster: n_known + i for i, cluster in enumerate(others)}
     number = np.array([meant[cluster] for cluster in range(len(meant))], dtype=np.int64)
     return np.where(placed, number[clusters], NO_CLUSTER)
+
+
+def _told(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[int, int]:
+    """The class of each cluster whose labelled images, enough of them, agree on it."""
+    told = {cluster: labels[(clusters == cluster) & (labels >= 0)] for cluster in range(int(clusters.max()) + 1)}
+    return {c: int(own[0]) for c, own in told.items() if len(own) >= TOLD and (own == own[0]).all()}
 
 
 @dataclass(frozen=True)
@@ -148,12 +170,27 @@ class Means(Learner):
 
     def __init__(self, task: Task, s: Settings, classes: NDArray[np.int64]) -> None:
         super().__init__()
-        count, placed = max(int(classes.max()) + 1, task.n_known, FEWEST_CLASSES), classes >= 0
-        unit: Tensor = F.normalize(torch.from_numpy(task.frozen()[placed]), dim=1)
         with task.drawn():
             self.tail = task.new_tail()
-        self.classifier = NearestCentre(class_means(unit, classes[placed], count))
+        self.classifier = NearestCentre(centres(torch.from_numpy(task.frozen()), classes, task.labels, task.n_known))
         self.temperature = s.temperature
 
     def predictor(self) -> Predictor:
         return Predictor(self.tail, self.classifier, self.temperature)
+
+
+def centres(features: Tensor, classes: NDArray[np.int64], labels: NDArray[np.int64], n_known: int) -> Tensor:
+    """K×d: the mean of each class's images, of length 1; of a known class without any, that of its labelled ones.
+
+    ``features`` is N×d, ``classes`` N from `named_clusters`, ``labels`` N with -1 for unlabelled.
+
+    >>> centres(torch.eye(3), np.array([0, 0, -1]), np.array([0, 1, 1]), n_known=2)
+    tensor([[0.5000, 0.5000, 0.0000],
+            [0.0000, 0.5000, 0.5000]])
+    """
+    rows, count = F.normalize(features, dim=1), max(int(classes.max()) + 1, n_known, FEWEST_CLASSES)
+    placed, labelled = classes >= 0, labels >= 0
+    of_groups = class_means(rows[placed], classes[placed], count)
+    of_labels = class_means(rows[labelled], labels[labelled], count)
+    grouped = torch.from_numpy(np.isin(np.arange(count), classes))
+    return torch.where(grouped[:, None], of_groups, of_labels)

@@ -30,7 +30,10 @@ from newfound.training.task import Task
 from newfound.training.teacher import ema_, frozen_copy, teacher_momentum
 
 NAME = "mugcd"
-ABOUT = "GCD's features, then a classifier taught by a mean teacher on strongly augmented views; two trainings."
+ABOUT = (
+    "GCD's features, then a classifier taught by a mean teacher on strongly augmented views; two trainings "
+    "(a reading: no code is public)."
+)
 SOURCE = """\
 Vaze, Vedaldi, Zisserman: No Representation Rules Them All in Category Discovery, NeurIPS 2023. No code is public: this
 is a reading of the paper, not a reproduction; losses, schedule and order of updates match an independent reference. On

@@ -215,7 +215,11 @@ def pair_loss(first: Tensor, second: Tensor, same: Tensor) -> Tensor:
 
 
 def consistency(first: Tensor, second: Tensor) -> Tensor:
-    """Mean squared difference between the predictions for two views, B×K each (L_MSE of the paper)."""
+    """Mean squared difference between the predictions for two views, B×K each (L_MSE of the paper).
+
+    >>> consistency(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]])).item()
+    0.25
+    """
     return (first - second).square().mean()
 
 

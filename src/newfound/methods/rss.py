@@ -35,7 +35,10 @@ from newfound.training.loop import Trained, train
 from newfound.training.task import Task
 
 NAME = "rss"
-ABOUT = "SimGCD, then again with pseudo-labels for images whose neighbours are in the same new class; two trainings."
+ABOUT = (
+    "SimGCD, then again with pseudo-labels for images whose neighbours are in the same new class; two trainings "
+    "(a reading: no code is public)."
+)
 SOURCE = """\
 Peng, Wang, Liu, Cheng: Let's Start Over: Retraining with Selective Samples for Generalized Category Discovery, IJCAI
 2024. No code is public: this is a reading of the paper's summary, not a reproduction; the selection matches an
@@ -79,6 +82,7 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
 
 
 def trainings(s: Settings, facts: DataFacts) -> int:
+    """Two, unless nothing is new; nobody knows before the first one whether anything is selected for the second."""
     return at_most_two(facts)
 
 
@@ -90,7 +94,10 @@ def fit(task: Task, s: Settings) -> Trained:
         return first
     selection = from_first(lambda: selected(task, s, first.prediction))
     _warn(task, selection, first.prediction)
-    return train(task, Retrained(task, s, first.prediction, selection), stage=2) if len(selection.images) else first
+    if not len(selection.images):
+        task.progress.end_after(1)
+        return first
+    return train(task, Retrained(task, s, first.prediction, selection), stage=2)
 
 
 def selected(task: Task, s: Settings, prediction: Prediction) -> Selection:

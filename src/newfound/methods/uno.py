@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from newfound.errors import require
+from newfound.errors import SettingError, require
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
 from newfound.settings.value_types import checks_names
@@ -43,7 +43,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(
 )
 NEEDS = Needs()
 
-RATE_FLOOR = 0.01  # the share of the learning rate that warm-up starts from and the cosine ends at: 0.001 of 0.1
+LOWEST_RATE = 0.001  # which warm-up starts from and the cosine ends at, unless the learning rate itself is lower
 
 
 @checks_names
@@ -66,12 +66,13 @@ class Settings:
     sinkhorn_iterations: int = 3
     """How often Sinkhorn-Knopp evens out the classes of a batch."""
     warmup_epochs: int | None = None
-    """Epochs in which the learning rate rises from a hundredth to its full value. Default: a twentieth of all, as
-    published, at least 1."""
+    """Epochs in which the learning rate rises from 0.001 to its full value; fewer than all. Default: a twentieth of
+    all, as published, at least 1; in a training of a single epoch 0."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
-    rules = {"start": "clusters", "heads": 1 if t.device == "cpu" else 5, "warmup_epochs": max(1, t.epochs // 20)}
+    warmup = min(max(1, t.epochs // 20), t.epochs - 1)
+    rules = {"start": "clusters", "heads": 1 if t.device == "cpu" else 5, "warmup_epochs": warmup}
     s = filled(s, {**rules, **PRESETS.get(facts.preset, {})})
     assert s.heads is not None
     assert s.warmup_epochs is not None
@@ -80,6 +81,9 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     for name in ("student_temperature", "sinkhorn_epsilon"):
         require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
     require("warmup_epochs", s.warmup_epochs, s.warmup_epochs >= 0, "0 or more")
+    if s.warmup_epochs >= t.epochs:
+        why = f"leaves no epoch at the full learning rate: there are only {t.epochs} epochs"
+        raise SettingError("warmup_epochs", s.warmup_epochs, why)
     return s
 
 
@@ -155,7 +159,7 @@ class UNO(Learner):
     def learning_rate(self, epoch: int, training: Training) -> float:
         assert self.s.warmup_epochs is not None  # decided settings have it
         highest = training.learning_rate
-        return warmed_rate(epoch, training.epochs, self.s.warmup_epochs, highest, RATE_FLOOR * highest)
+        return warmed_rate(epoch, training.epochs, self.s.warmup_epochs, highest, min(LOWEST_RATE, highest))
 
     def predictor(self) -> Predictor:
         best = self.new[int(self.memory["head_losses"].argmin())]  # the first of equals
@@ -202,7 +206,12 @@ def uno_losses(
 def swapped_cross_entropy(
     logits: Tensor, labels: Tensor, temperature: float, epsilon: float, iterations: int, first: int = 0
 ) -> Tensor:
-    """Each view's prediction against the other view's targets, the mean over all 2B rows; ``logits`` is 2B×K."""
+    """Each view's prediction against the other view's targets, the mean over all 2B rows; ``logits`` is 2B×K.
+
+    >>> views = torch.tensor([[0.1, 0.0], [0.0, 0.1]])  # of one image, labelled 0: one view is right, the other wrong
+    >>> round(swapped_cross_entropy(views, torch.tensor([0]), temperature=0.1, epsilon=0.05, iterations=3).item(), 4)
+    0.8133
+    """
     one, other = logits.chunk(2)
     targets = torch.cat([swapped_targets(view, labels, epsilon, iterations, first) for view in (other, one)])
     return -(targets * F.log_softmax(logits / temperature, dim=1)).sum(dim=1).mean()

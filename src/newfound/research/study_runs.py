@@ -170,14 +170,15 @@ def first_training(settings: Settings, facts: DataFacts) -> Settings | None:
 
 def folder_name(settings: Settings, facts: DataFacts) -> str:
     """The same for the same training, whatever it is called and wherever it lies: only what differs from the defaults
-    of a study on this data counts, so a setting that is added later renames no finished run.
+    of a study on this data counts, so a setting that is added later renames no finished run. Defaults are those of a
+    CPU, or on another machine a name would stand for another training.
 
     >>> facts = DataFacts(images=99, known=2, labelled=9, labelled_classes=2, classes=10)
-    >>> folder_name(decide(as_published(Settings(10, method="simgcd", seed=3)), facts), facts)
+    >>> folder_name(decide(as_published(Settings(10, method="simgcd", seed=3, device="cpu")), facts), facts)
     'simgcd-s3-k10'
     """
     name = method_of(settings).NAME
-    usual = decide(as_published(Settings(classes=settings.classes, method=name)), facts)
+    usual = decide(as_published(Settings(classes=settings.classes, method=name, device="cpu")), facts)
     pairs = [(settings, usual), (own_settings(settings), usual.method)]
     other = {
         field.name: str(getattr(chosen, field.name))

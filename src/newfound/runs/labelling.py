@@ -50,9 +50,15 @@ class Labelled:
     likeness: NDArray[np.float64]
     skipped: tuple[Skipped, ...] = ()
     oracle: bool = False  # the model was trained with the truth, for analysis
+    reading: str = ""  # its method was written from a paper without public code
 
     def __len__(self) -> int:
         return len(self.files)
+
+    @property
+    def marks(self) -> list[str]:
+        """Columns that say what these results are, where they are not to be taken as others are."""
+        return ["oracle"] * self.oracle + ["reading"] * bool(self.reading)
 
     def rows(self) -> Iterator[list[str]]:
         """As in assignments.csv, with one column more."""
@@ -62,13 +68,13 @@ class Labelled:
                 file, "", self.classes[i], yes_or_no(self.is_new[i]) if known else "",
                 f"{self.confidence[i]:.6f}" if known else "", self.runner_up[i],
                 f"{self.runner_up_confidence[i]:.6f}", "false", f"{self.likeness[i]:.4f}",
-                *(["true"] if self.oracle else []),
+                *("true" for _ in self.marks),
             ]  # fmt: skip
 
     def write_csv(self, path: Path | str) -> None:
         """The table; files that could not be read are listed beside it, in NAME-skipped.csv."""
         path = as_path("path", path)
-        write_csv(path, [*HEADER, *(["oracle"] if self.oracle else [])], self.rows())
+        write_csv(path, [*HEADER, *self.marks], self.rows())
         if self.skipped:
             write_csv(skipped_beside(path), ["file", "reason"], ([item.file, item.reason] for item in self.skipped))
 
@@ -112,7 +118,7 @@ def predict(
             progress.update(done)
     if not parts:
         raise UserError(_nothing_to_label(asked, skipped))
-    return replace(_joined(parts), skipped=tuple(skipped), oracle=model.oracle)
+    return replace(_joined(parts), skipped=tuple(skipped), oracle=model.oracle, reading=model.reading)
 
 
 def _listed(images: Any) -> list[Any]:

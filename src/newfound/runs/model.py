@@ -20,6 +20,7 @@ from newfound.atomic import load_json
 from newfound.backbones import Backbone, load_backbone
 from newfound.backbones.weights import fingerprint
 from newfound.errors import UserError, as_path, option
+from newfound.methods import reading_note
 from newfound.runs.assignments import Assignment
 from newfound.runs.folder import RunFolder
 from newfound.runs.none_of_these import likeness, references_of
@@ -42,6 +43,7 @@ class Model:
     references: Tensor  # R×d, length 1
     usual_distances: NDArray[np.float32]  # of labelled images from their nearest reference, sorted
     oracle: bool
+    reading: str  # what to say of a method without public code; empty for other methods
 
     @torch.inference_mode()
     def label(self, tokens: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -65,7 +67,8 @@ def write_model(
     run.write_array("embeddings.npy", embeddings.numpy())
     tensors = predictor_tensors(predictor)
     tensors["references"], tensors["usual_distances"] = references_of(embeddings, labels, settings.seed)
-    mark = {} if oracle is None else {"oracle": oracle}
+    marks = {"oracle": oracle, "reading": reading_note(settings)}
+    mark = {name: text for name, text in marks.items() if text}
     run.write_tensors("model.safetensors", tensors, {"format": "newfound model", **mark})
     run.write_json(
         "model.json",
@@ -182,6 +185,7 @@ def _assembled(
         references=tensors["references"].float().to(where),
         usual_distances=tensors["usual_distances"].numpy(),
         oracle="oracle" in description,
+        reading=str(description.get("reading", "")),  # earlier versions wrote none
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from newfound.atomic import load_json
 from newfound.errors import UserError, as_path
+from newfound.methods import reading_note
 from newfound.runs.assignments import NONE_OF_THESE, Assignment
 from newfound.runs.config import Config, read_config
 from newfound.runs.consensus_facts import FILE as CONSENSUS
@@ -56,6 +57,11 @@ class Results:
     def settings(self) -> Settings:
         """What the run was made with."""
         return self._config.settings
+
+    @property
+    def marks(self) -> list[str]:
+        """Columns that say what these results are, where they are not to be taken as others are."""
+        return ["oracle"] * self.oracle + ["reading"] * bool(reading_note(self.settings))
 
     @property
     def data(self) -> dict[str, Any]:

@@ -104,7 +104,8 @@ class Settings:
     labels it has. In between, a labelled image has a chance proportional to 1 / n^balance, where n is the number of
     labels of its class, pseudo-labels included. Default: 0.5, but 0 for the preset of a data set."""
     learning_rate: float | None = None
-    """Initial learning rate; it follows a cosine schedule, updated once per epoch."""
+    """Highest learning rate, updated once per epoch: it falls along a cosine; with uno it rises before that, with
+    rankstats it falls in steps instead."""
     momentum: float | None = None
     """Momentum of the optimiser (SGD)."""
     weight_decay: float | None = None

@@ -91,6 +91,11 @@ class Progress:
         before = (stage - 1) * self._epochs
         self._tracker.update(before + epoch, note if self._trainings == 1 else f"training {stage}: {note}")
 
+    def end_after(self, trainings: int) -> None:
+        """Of those that were announced, no more will follow."""
+        done = trainings * self._epochs
+        self._tracker.update(done, total=done)
+
 
 class Pretrained:
     """The network before any training: fresh tails, and the features of all images."""

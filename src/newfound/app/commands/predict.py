@@ -69,6 +69,8 @@ class Predict(Command):
         labelled.write_csv(self.out)
         if labelled.oracle:
             screen.warn("ORACLE: the truth was used in training this model, for analysis")
+        if labelled.reading:
+            screen.say(labelled.reading)
         show_labelled(labelled, screen)
         warn_of_skipped(labelled.skipped, f"see {skipped_beside(self.out)}", screen)
         screen.say(f"written to {self.out}")
