@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from newfound.finished import Discovery
     from newfound.images.scan import Skipped
     from newfound.runs.labelling import Labelled
+    from newfound.tuning import Tuned
 
 SHOWN = 10  # skipped files, at most
 
@@ -117,3 +118,37 @@ def show_score(metrics: dict[str, Any], screen: Screen) -> None:
     screen.table(grid)
     if missing := metrics["images_without_truth"]:
         screen.warn(f"the truth file does not name {counted(missing, 'unlabelled image')}")
+
+
+def show_tuned(found: Tuned, screen: Screen) -> None:
+    """The candidates, best first, and which one to take."""
+    from newfound.research.seed_statistics import deviation, mean_text
+
+    names, differences = [candidate.name for candidate in found.candidates], found.differences
+    columns = {group: 100 * found.accuracy(group) for group in ("all", "old", "new")}
+    splits = columns["all"].shape[1]
+    title = f"Images whose labels were hidden, mean ± sample standard deviation over {splits} splits"
+    grid = Table(title=title, title_justify="left", header_style="bold")
+    grid.add_column("accuracy, %", overflow="fold")
+    for column in ("All", "Old", "New", "All, beside the default", "seconds"):
+        grid.add_column(column, justify="right")
+    for k in sorted(range(len(names)), key=lambda k: -columns["all"][k].mean()):
+        numbers = [mean_text(columns[group][k].mean(), deviation(columns[group][k].tolist())) for group in columns]
+        beside = f"{100 * differences.means[k]:+.1f} ± {100 * differences.errors[k]:.1f}" if k else ""
+        style = "bold" if k == found.chosen else ""
+        grid.add_row(Text(shown(names[k])), *numbers, beside, f"{found.seconds[k]:.0f}", style=style)
+    screen.table(grid)
+    screen.say("Beside the default: the mean difference ± its standard error, split by split.")
+    screen.say(f"{choice_sentence(found)} With it:")
+
+
+def choice_sentence(found: Tuned) -> str:
+    """Which of the settings to take, and why."""
+    k, differences = found.chosen, found.differences
+    if not k:
+        return "Nothing is better than the default by more than two standard errors: keep it."
+    better, error = 100 * differences.means[k], 100 * differences.errors[k]
+    return (
+        f"{found.candidates[k].name} is better than the default by {better:.1f} points, "
+        f"more than two standard errors of {error:.1f}: take it."
+    )
