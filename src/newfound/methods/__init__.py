@@ -169,7 +169,7 @@ def with_method(settings: Settings, name: str) -> Settings:
     >>> with_method(base, "simgcd").method.entropy_weight, with_method(base, "kmeans").epochs
     (3.0, None)
     """
-    chosen, other = own_settings(settings), load(name)
+    chosen, other = own_settings(settings), method_of(replace(settings, method=cast(Any, name)))
     names = {field.name for field in fields(other.Settings)}
     own = {
         field.name: getattr(chosen, field.name)

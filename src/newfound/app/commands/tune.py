@@ -82,9 +82,10 @@ class Tune(WithSettings):
             epochs=self.epochs, screen=screen,
         )  # fmt: skip
         show_tuned(found, screen)
-        screen.say(f"  {shlex.join(self._command(found, folders).words())}")
+        screen.say(f"  {shlex.join(self.discovering(found, folders).words())}")
 
-    def _command(self, found: Tuned, folders: FolderMeaning) -> Discover:
+    def discovering(self, found: Tuned, folders: FolderMeaning) -> Discover:
+        """The command to type after the comparison."""
         settings = found.candidates[found.chosen].settings
         return Discover(
             self.folder, settings=settings, labels=self.labels, unlabelled=folders.unlabelled, known=folders.known
