@@ -10,7 +10,7 @@ from helping.pictures import COLOURS, write_folder
 from helping.tasks import Listening
 from newfound import tuning
 from newfound.errors import UserError
-from newfound.settings import DEFAULTS, Settings
+from newfound.settings import BANK_VIEWS, DEFAULTS, Settings
 from newfound.training import opened_images
 from newfound.tuning import Tuned, tune
 from newfound.tuning.trials import Planned, read_trials
@@ -101,12 +101,28 @@ def test_without_changes_the_usual_ones_are_compared(images, monkeypatch):
     ]
 
 
-def test_candidates_share_the_images_they_see_alike(images, monkeypatch):
-    opened = []
-    original = opened_images.open_source
-    monkeypatch.setattr(opened_images, "open_source", lambda *a, **b: opened.append(b) or original(*a, **b))
+@pytest.fixture
+def opened(monkeypatch):
+    """How many views the images were opened with, each time they were."""
+    views, original = [], opened_images.open_source
+
+    def open_source(*about, **more):
+        views.append(more["bank_views"])
+        return original(*about, **more)
+
+    monkeypatch.setattr(opened_images, "open_source", open_source)
+    return views
+
+
+def test_candidates_share_the_images_they_see_alike(images, opened):
     compared(images, "out", changes=[{"bank_views": 3}, {"temperature": 0.2}, {"method": "gcd"}])
-    assert [one["bank_views"] for one in opened] == [2, 3]
+    assert opened == [2, 3]
+
+
+def test_the_count_of_classes_shares_them_too(images, opened):
+    found = compared(images, "out", changes=[{"temperature": 0.2}], base=Settings(None, "kmeans", image_size=32))
+    assert opened == [BANK_VIEWS]
+    assert len(found.candidates) == 2
 
 
 def test_the_number_of_classes_is_counted_once_by_all_labels(images, monkeypatch):

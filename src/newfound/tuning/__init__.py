@@ -16,7 +16,7 @@ from newfound.hidden_labels import hide
 from newfound.images import ImageTable
 from newfound.images.class_folders import FolderMeaning
 from newfound.images.scan import check_folder
-from newfound.methods import check_size, method_of, with_method
+from newfound.methods import check_size, decide, method_of, with_method
 from newfound.runs.before_training import check_something_to_sort
 from newfound.runs.inputs import check_settings, read_table
 from newfound.screen import Screen
@@ -124,7 +124,8 @@ def _facts_of(table: ImageTable, settings: Settings, opened: Opened, screen: Scr
     labels, names = table.seen_classes()
     facts = DataFacts(len(table), table.n_known, table.n_labelled, len(names), classes=0)
     clustering = with_method(settings, "kmeans")  # which needs a number, and nothing else
-    return fitting.with_count(clustering, facts, lambda: opened.of(clustering).pretrained, labels, screen)[1]
+    decided = decide(clustering, replace(facts, classes=settings.classes or max(facts.known, 2)))
+    return fitting.with_count(clustering, facts, lambda: opened.of(decided).pretrained, labels, screen)[1]
 
 
 def _distinct(candidates: Sequence[Candidate], facts: DataFacts, epochs: int) -> dict[Settings, Candidate]:
