@@ -124,22 +124,21 @@ def show_tuned(found: Tuned, screen: Screen) -> None:
     """The candidates, best first, and which one to take."""
     from newfound.research.seed_statistics import deviation, mean_text
 
-    names, differences = [candidate.name for candidate in found.candidates], found.differences
-    columns = {group: 100 * found.accuracy(group) for group in ("all", "old", "new")}
-    splits = columns["all"].shape[1]
-    title = f"Images whose labels were hidden, mean ± sample standard deviation over {splits} splits"
-    grid = Table(title=title, title_justify="left", header_style="bold")
+    accuracy, differences = 100 * found.accuracy(), found.differences
+    old, new = (100 * found.accuracy(group).mean(axis=1) for group in ("old", "new"))
+    grid = Table(title="Accuracy on images whose labels were hidden", title_justify="left")
     grid.add_column("accuracy, %", overflow="fold")
-    for column in ("All", "Old", "New", "All, beside the default", "seconds"):
-        grid.add_column(column, justify="right")
-    for k in sorted(range(len(names)), key=lambda k: -columns["all"][k].mean()):
-        numbers = [mean_text(columns[group][k].mean(), deviation(columns[group][k].tolist())) for group in columns]
-        beside = f"{100 * differences.means[k]:+.1f} ± {100 * differences.errors[k]:.1f}" if k else ""
-        style = "bold" if k == found.chosen else ""
-        grid.add_row(Text(shown(names[k])), *numbers, beside, f"{found.seconds[k]:.0f}", style=style)
+    for column in ("All", "Old", "New", "difference", "seconds"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for k in sorted(range(len(accuracy)), key=lambda k: -accuracy[k].mean()):
+        all_of_them = mean_text(accuracy[k].mean(), deviation(accuracy[k].tolist()))
+        difference = f"{100 * differences.means[k]:+.1f} ± {100 * differences.errors[k]:.1f}" if k else ""
+        numbers = (all_of_them, f"{old[k]:.1f}", f"{new[k]:.1f}", difference, f"{found.seconds[k]:.0f}")
+        grid.add_row(Text(shown(found.candidates[k].name)), *numbers, style="bold" if k == found.chosen else "")
     screen.table(grid)
-    screen.say("Beside the default: the mean difference ± its standard error, split by split.")
-    screen.say(f"{choice_sentence(found)} With it:")
+    screen.say(f"All: mean ± sample standard deviation over {accuracy.shape[1]} splits.")
+    screen.say("difference: that of All to the default, split by split: mean ± standard error.")
+    screen.say(f"{choice_sentence(found)} To sort the images:")
 
 
 def choice_sentence(found: Tuned) -> str:
