@@ -130,5 +130,5 @@ def test_the_time_that_is_left_follows_epochs_and_trainings():
     quick, slow = (Planned.of(name, 0, SPLIT, settings_of(name, epochs=10), []) for name in ("simgcd", "sdas"))
     assert slow.work() == 4 * quick.work()  # two trainings with the sharpness penalty
     done = {quick.key: Trial("", 1, 0.5, 0.5, 0.5, 30.0, quick.key)}
-    assert time_left([quick, slow], done, [slow]) == "; about 2:00 left"
+    assert time_left([quick, slow], done, [slow]) == "; about 2:00 left in all"
     assert time_left([quick, slow], {}, [quick, slow]) == ""

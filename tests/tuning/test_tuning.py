@@ -68,12 +68,12 @@ def test_interrupted_it_resumes_to_the_same_table(images, monkeypatch):
     screen = Listening()
     assert told(compared(images, "halves", screen=screen)) == told(whole)
     assert "2 trainings to do, 4 done before" in screen.said
-    trained = [line for line in screen.said if line.startswith("training ")]
-    assert [line.partition(";")[0] for line in trained] == [
-        "training 1 of 2: method=simgcd, split 2",
-        "training 2 of 2: method=simgcd start=random, split 2",
+    trained = [line.partition("; about ") for line in screen.said if " of 2: " in line]
+    assert [before for before, _, _ in trained] == [
+        "1 of 2: method=simgcd, split 2",
+        "2 of 2: method=simgcd start=random, split 2",
     ]
-    assert all(" left" in line for line in trained)
+    assert all(after.endswith(" left in all") for _, _, after in trained)
 
 
 def test_more_splits_and_candidates_keep_what_is_there(images):

@@ -145,7 +145,7 @@ def _all_trials(planned: Sequence[Planned], out: Path, opened: Opened, screen: S
     before = f", {len(planned) - len(left)} done before" if len(left) < len(planned) else ""
     screen.say(f"{counted(len(left), 'training')} to do{before}")
     for i, trial in enumerate(left):
-        where = f"training {i + 1} of {len(left)}: {trial.name}, split {trial.number + 1}"
+        where = f"{i + 1} of {len(left)}: {trial.name}, split {trial.number + 1}"
         screen.say(where + time_left(planned, trials, left[i:]))
         trials[trial.key] = trial.done(opened.of(trial.settings).pretrained, screen)
         write_trials(out / FILE, trials)

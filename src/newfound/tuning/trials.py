@@ -98,7 +98,7 @@ def time_left(planned: Sequence[Planned], trials: Mapping[str, Trial], left: Seq
     if not done:
         return ""
     each = sum(trials[trial.key].seconds for trial in done) / sum(trial.work() for trial in done)
-    return f"; about {clock(each * sum(trial.work() for trial in left))} left"
+    return f"; about {clock(each * sum(trial.work() for trial in left))} left in all"
 
 
 def read_trials(path: Path) -> dict[str, Trial]:
