@@ -45,6 +45,8 @@ def test_doubt_goes_to_the_default():
     assert choice([0.5, 0.6], [0.5, 0.6]) == 0
     assert choice([0.5, 0.6], [0.4, 0.5]) == 0
     assert choice([0.5, 0.6], [0.9, 0.5]) == 0  # better on average, by chance
+    assert choice([0.5, 0.5, 0.5], [0.50, 0.55, 0.53]) == 0  # by 1.8 standard errors
+    assert choice([0.5, 0.5, 0.5], [0.51, 0.55, 0.53]) == 1  # by 2.6
     assert choice([0.5, 0.6]) == 0
 
 

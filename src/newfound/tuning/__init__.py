@@ -89,14 +89,12 @@ def tune(
     facts = _facts_of(table, settings, opened, screen)
     candidates += [] if changes else [changed(settings, change) for change in usual_changes(settings, facts)]
     different = _distinct(candidates, facts, epochs)
-    planned = [
-        Planned.of(candidate.name, number, split, decided, opened.fingerprints(decided))
-        for number, split in enumerate(hidden)
+    rows = [
+        [Planned.of(candidate.name, i, split, decided, opened.fingerprints(decided)) for i, split in enumerate(hidden)]
         for decided, candidate in different.items()
     ]
-    trials = _all_trials(planned, out, opened, screen)
-    rows = np.arange(len(planned)).reshape(splits, -1).T
-    return Tuned(tuple(different.values()), tuple(tuple(trials[planned[i].key] for i in row) for row in rows))
+    trials = _all_trials([trial for of_split in zip(*rows, strict=True) for trial in of_split], out, opened, screen)
+    return Tuned(tuple(different.values()), tuple(tuple(trials[trial.key] for trial in row) for row in rows))
 
 
 class Opened:
