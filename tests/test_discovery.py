@@ -26,7 +26,8 @@ from newfound.screen import Screen
 from newfound.settings import Settings
 from newfound.sources.bank import default_bank_folder, open_bank
 from newfound.text import counted
-from newfound.training import task
+from newfound.training import fitted_whitening, task
+from newfound.whitening_check import WhiteningCheck
 
 pytestmark = pytest.mark.usefixtures("small_projector")
 
@@ -192,6 +193,37 @@ def test_the_table_of_a_clustering_method_is_the_nearest_centre(folder, tmp_path
     assert not any(row["is_anchor"] == "true" for row in rows(found.run / "assignments.csv"))
     again = discover(folder[0], RunFolder(found.run).settings(), truth=folder[1], out=tmp_path / "run", resume=True)
     assert np.array_equal(again.results.assignment.confidence, found.results.assignment.confidence)
+
+
+def test_whitened_features_stay_with_the_run(folder, tmp_path, monkeypatch):
+    settings = fast(4, method="kmeans", epochs=None, whitening=0.5)
+    found = discover(folder[0], settings, out=tmp_path / "run")
+    assert found.results.whitening == WhiteningCheck((), (), 0.5)
+    assert load_file(found.run / "model.safetensors")["tail.whitening"].shape == (1280, 1280)
+    labelled = found.predict(folder[0], refused=0)
+    by_file = dict(zip(labelled.files, labelled.classes, strict=True))
+    assert [by_file[str(folder[0] / file)] for file in found.results.files] == [
+        found.results.assignment.class_names[k] for k in found.results.assignment.classes
+    ]
+    before = {path: path.read_bytes() for path in found.run.rglob("*") if path.is_file()}
+    for name in ("whitening.json", "assignments.csv", "model.safetensors"):
+        (found.run / name).unlink()
+    monkeypatch.setattr(fitted_whitening, "_fitted", None)  # a run resumes with what it has
+    discover(folder[0], settings, out=found.run, resume=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_without_whitening_a_run_is_as_before_there_was_any(folder, tmp_path):
+    """Also where the check is against it: of two known classes, there is no telling."""
+    runs = [
+        discover(folder[0], fast(4, method="gcd", whitening=how), out=tmp_path / str(how)).run
+        for how in ("none", 1, "auto")
+    ]
+    for name in ("assignments.csv", "embeddings.npy", "model.safetensors", "checkpoint/stage1.safetensors"):
+        plain, *others = [(run / name).read_bytes() for run in runs]
+        assert others == [plain, plain], name
+    assert [(run / "whitening.json").exists() for run in runs] == [False, False, True]
+    assert not any("whitening" in name for name in load_file(runs[0] / "model.safetensors"))
 
 
 def test_the_number_of_classes_is_counted_where_it_is_not_given(folder, tmp_path, monkeypatch):

@@ -203,7 +203,7 @@ def test_numbers_too_large_for_training():
 
 def test_defaults_are_those_of_a_run():
     defaults = CategoryDiscovery().get_params()
-    for name in ("method", "epochs", "batch_size", "learning_rate", "rho", "preset", "device"):
+    for name in ("method", "epochs", "batch_size", "learning_rate", "rho", "preset", "whitening", "device"):
         assert defaults[name] == getattr(Settings(), name)
 
 
@@ -222,6 +222,35 @@ def test_labels_are_balanced_as_asked():
         quick(settings={"label_balance": 2}).fit(X, few)
     with pytest.raises(ValueError, match=r"^label_balance 1 has no effect with orca"):
         quick(settings={"label_balance": 1}, method="orca").fit(X, few)
+
+
+def test_features_are_whitened_as_asked():
+    plain, half = (quick(method="kmeans", whitening=how).fit(X, Y) for how in ("none", 0.5))
+    assert (plain.whitening_, half.whitening_.shrinkage) == (None, 0.5)
+    assert not np.allclose(plain.transform(X), half.transform(X), atol=0.01)
+    assert np.array_equal(half.predict(X), half.labels_)
+    assert np.array_equal(pickle.loads(pickle.dumps(half)).predict_proba(X), half.predict_proba(X))
+    assert np.array_equal(quick(whitening=1).fit(X, Y).predict_proba(X), quick().fit(X, Y).predict_proba(X))
+
+
+def test_whitening_is_decided_by_the_labels_where_the_method_clusters():
+    for method, trials in (("kmeans", ()), ("simgcd", None)):  # too few known classes; not asked for
+        found = quick(method=method).fit(X, Y).whitening_
+        assert (None if found is None else found.accuracy) == trials
+
+
+def test_whitening_does_not_change_the_count():
+    counts = [quick(n_classes=None, method="kmeans", whitening=how).fit(X, Y).class_count_ for how in ("none", 0.1)]
+    assert counts[0] == counts[1]
+
+
+def test_whitening_that_cannot_be_is_a_value_error():
+    with pytest.raises(ValueError, match=r"^whitening must be auto, none, or a number between 0 and 1; found 2$"):
+        quick(whitening=2).fit(X, Y)
+    with pytest.raises(ValueError, match=r"^whitening must be one of 'auto', 'none' or float or None; found 'some'$"):
+        quick(whitening="some").fit(X, Y)
+    with pytest.raises(ValueError, match=r"^whitening 0.5 has no effect: no two labelled views of a class differ$"):
+        quick(whitening=0.5).fit(X)
 
 
 # Predictions

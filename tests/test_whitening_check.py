@@ -1,5 +1,7 @@
 """The check on labels alone: whether whitening helps k-means with classes that it was not computed from."""
 
+import json
+from dataclasses import asdict
 from itertools import islice
 
 import numpy as np
@@ -11,7 +13,7 @@ from newfound.evaluate import cluster_accuracy
 from newfound.kmeans import Grouping, kmeans
 from newfound.ward import ward_cut
 from newfound.whitening import NONE, whitening_matrix, within_class_scatter
-from newfound.whitening_check import CANDIDATES, TRIALS, check_whitening
+from newfound.whitening_check import CANDIDATES, TRIALS, WhiteningCheck, check_whitening
 
 CLASSES, EACH, DIM = 6, 8, 12
 
@@ -156,6 +158,32 @@ def test_of_many_classes_and_images_some_are_drawn(monkeypatch):
     )
     check_whitening(rows, labels)
     assert set(sizes) == {(15, 3)}  # 6 classes in two sets, 5 images of each
+
+
+def test_it_survives_json():
+    for found in (check_whitening(*classes_and_noise(loud())), WhiteningCheck(CANDIDATES, (), NONE)):
+        assert WhiteningCheck.from_json(json.loads(json.dumps(asdict(found)))) == found
+
+
+SOUND = {"candidates": [1.0, 0.5], "accuracy": [[0.5, 0.75]], "shrinkage": 0.5}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"candidates": None}, {"candidates": ["x"]}, {"candidates": [1.0, 0.4]}, {"accuracy": [[0.5]]}, {"accuracy": [3]},
+     {"accuracy": [[0.5, 7]]}, {"accuracy": [[0.5, float("nan")]]}, {"shrinkage": 2}, {"shrinkage": {}}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_none_is_refused(change):
+    assert WhiteningCheck.from_json(SOUND).means == (0.5, 0.75)
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        WhiteningCheck.from_json({**SOUND, **change})
+
+
+def test_no_gain_is_said_to_be_none():
+    assert str(WhiteningCheck((NONE, 0.5), ((0.75, 0.5),), NONE)) == (
+        "none (labelled classes set aside: 75 % correct without, no clear gain with)"
+    )
 
 
 # What follows from the trials

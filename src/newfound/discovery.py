@@ -16,7 +16,7 @@ from newfound.images import ImageTable
 from newfound.images.class_folders import said_of_folders
 from newfound.methods import method_of, with_own
 from newfound.runs.assignments import assign, check_names, write_assignment
-from newfound.runs.folder import RunFolder
+from newfound.runs.folder import WHITENING, RunFolder
 from newfound.runs.inputs import first_training, gather, known_classes, write_skipped
 from newfound.runs.model import embeddings_of, write_model
 from newfound.runs.provenance import provenance
@@ -122,6 +122,8 @@ def discover_table(
         found = fitting.fit(
             settings, facts, pretrained, labels, run.journal, screen, referee, fewest=2  # with a runner-up in the table
         )  # fmt: skip
+        if found.whitening is not None:
+            run.write_json(WHITENING, asdict(found.whitening))
         if found.empty:
             fewer = f"a smaller {option('classes')} may fit better"
             screen.warn(f"{counted(found.empty, 'new class')} ended up empty, left out: {fewer}")

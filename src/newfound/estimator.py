@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,14 +15,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
 from newfound.estimator_labels import encoded, new_labels, with_none_of_these
-from newfound.estimator_model import FittedModel
+from newfound.estimator_model import FittedModel, warn_of_empty
 from newfound.estimator_settings import settings_of, value_errors
 from newfound.fitting import Found
 from newfound.runs.journal import MemoryJournal
 from newfound.screen import Screen
 from newfound.settings import DataFacts
 from newfound.sources.vectors import Embeddings
-from newfound.text import counted
 from newfound.training.task import Pretrained
 
 
@@ -50,6 +47,9 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         Radius of the sharpness penalty. 0 turns it off and halves the time. None: 0.05 for "sdas", 0 for the others.
     preset : {"generic", "fine-grained", ...}, default=None
         Values of the method for a kind of data. None: by the number of samples per class.
+    whitening : {"auto", "none"} or float, default=None
+        Let directions in which samples of a known class differ count less: "auto" as far as it helps with known classes
+        set aside, a number as the shrinkage. None: "auto" for "kmeans", "hdbscan" and "gcd", "none" for the others.
     settings : dict, default=None
         Any other training setting of `newfound.Settings` or of the method by its name, such as ``{"beta": 0.5}``.
     device : str, default="auto"
@@ -74,6 +74,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         Unlabelled training samples that served as pseudo-labels in the last epoch, such as the anchors of "sdas".
     class_count_ : `newfound.class_count.ClassCount` or None
         How the number of classes was estimated, with a range; None if it was given.
+    whitening_ : `newfound.whitening_check.WhiteningCheck` or None
+        Whether features are whitened, how much, and why; None if that was not asked for.
     n_iter_ : int
         Epochs trained, in both trainings if there are two.
     model_ : `newfound.training.learner.Predictor`
@@ -106,6 +108,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         learning_rate: float | None = None,
         rho: float | None = None,
         preset: str | None = None,
+        whitening: str | float | None = None,
         settings: dict[str, Any] | None = None,
         device: str = "auto",
         verbose: bool = False,
@@ -118,6 +121,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
         self.learning_rate = learning_rate
         self.rho = rho
         self.preset = preset
+        self.whitening = whitening
         self.settings = settings
         self.device = device
         self.verbose = verbose
@@ -156,16 +160,11 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
             unlabelled = targets < 0  # what is labelled has its class already
             found = fitting.fit(settings, facts, pretrained, targets, journal, screen, counted=unlabelled)
 
-        self.n_iter_ = len(journal.entries)
+        self.n_iter_, self.whitening_ = len(journal.entries), found.whitening
         self.anchors_ = np.flatnonzero(found.is_anchor)
         self._keep(found, rows, known, targets)
         if self.n_classes is not None and found.empty:
-            warnings.warn(
-                f"{counted(found.empty, 'new class')} ended up empty, left out: a smaller n_classes than "
-                f"{facts.classes} may fit better",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+            warn_of_empty(found.empty, facts.classes)
         return self
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from newfound.runs.none_of_these import likeness, references_of
+from newfound.text import counted
 from newfound.training.learner import Predictor
 
 CHUNK = 1024  # samples predicted at a time
@@ -50,3 +53,9 @@ def predicted(predictor: Predictor, rows: NDArray[np.floating]) -> tuple[Tensor,
     views = torch.from_numpy(np.array(rows[:, 0] if rows.ndim == 3 else rows, dtype=np.float64))
     features = torch.cat([predictor.features(chunk) for chunk in torch.split(views, CHUNK)])
     return features, predictor.probabilities(features)
+
+
+def warn_of_empty(empty: int, classes: int) -> None:
+    """To whoever calls the estimator."""
+    what = f"{counted(empty, 'new class')} ended up empty, left out"
+    warnings.warn(f"{what}: a smaller n_classes than {classes} may fit better", ConvergenceWarning, stacklevel=3)

@@ -18,10 +18,12 @@ from newfound.errors import UserError, option
 from newfound.methods import check_size, decide, is_oracle, method_of
 from newfound.screen import Screen
 from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
+from newfound.training.fitted_whitening import whitened
 from newfound.training.heads import only
 from newfound.training.learner import Prediction, Predictor
 from newfound.training.loop import Trained
 from newfound.training.task import Journal, Pretrained, Progress, Referee, Task
+from newfound.whitening_check import WhiteningCheck
 
 if TYPE_CHECKING:
     from newfound.methods.hdbscan import DenseCount
@@ -37,6 +39,7 @@ class Found:
     empty: int  # new classes that nothing was put into, and that are left out
     task: Task
     none: NDArray[np.bool_] | None = None  # N: in none of the classes; None: every one is in a class
+    whitening: WhiteningCheck | None = None  # where the settings ask for it
 
 
 def count(pretrained: Pretrained, labels: NDArray[np.int64], screen: Screen) -> ClassCount:
@@ -111,6 +114,7 @@ def fit(
     classes as ``fewest`` are kept even if they are empty.
     """
     method, training = method_of(settings), Training.of(settings)
+    pretrained, whitening = whitened(pretrained, labels, settings.whitening, journal, screen)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(
             pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,
@@ -119,7 +123,8 @@ def fit(
         trained = method.fit(task, settings.method)
     if trained.none is not None:
         counted = ~trained.none if counted is None else counted & ~trained.none
-    return _in_use(task, trained, classes_in_use(trained.prediction, task.n_known, counted, fewest))
+    kept = classes_in_use(trained.prediction, task.n_known, counted, fewest)
+    return replace(_in_use(task, trained, kept), whitening=whitening)
 
 
 @contextmanager

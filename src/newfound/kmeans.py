@@ -34,8 +34,8 @@ def kmeans(features: NDArray[np.float32], n_clusters: int, seed: int) -> Groupin
 
     starts = int(np.clip(DISTANCES // (len(features) * n_clusters), 1, MOST_STARTS))
     machine = KMeans(n_clusters, n_init=starts, random_state=seed)
-    # One thread: with several, the order of their partial sums, and with it the last bits, is left to chance; and beside
-    # other programs the many small matrix products would spend most of their time waiting for a late thread.
+    # One thread: with several, the order of their partial sums, and with it the last bits, is left to chance, and many
+    # small matrix products beside other programs spend most of their time waiting for a late thread.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different images than clusters: some stay empty
         found = machine.fit_predict(normalize(features))

@@ -6,9 +6,10 @@ be, k-means groups the labelled images of the classes set aside, and their label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +33,47 @@ ERRORS = 2.0  # standard errors by which whitening has to be better than none
 class WhiteningCheck:
     """Shares of labelled images that k-means grouped correctly, by trial and candidate, and what follows from them."""
 
-    candidates: tuple[float, ...]  # shrinkages; `NONE` is the first
+    candidates: tuple[float, ...]  # shrinkages; `NONE` is the first; no candidates where the shrinkage was given
     accuracy: tuple[tuple[float, ...], ...]  # trials×candidates; no trials where there are too few labels
     shrinkage: float  # that of the best candidate, `NONE` if no other is better beyond doubt
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> WhiteningCheck:
+        """From its fields, as JSON has them; raises a KeyError, TypeError or ValueError if they are none."""
+        candidates = tuple(map(float, content["candidates"]))
+        accuracy = tuple(tuple(map(float, trial)) for trial in content["accuracy"])
+        shrinkage = float(content["shrinkage"])
+        shares = [shrinkage, *candidates, *(share for trial in accuracy for share in trial)]
+        if not all(0 <= share <= 1 for share in shares) or any(len(trial) != len(candidates) for trial in accuracy):
+            raise ValueError(f"{shares} are no shares, or not one for each candidate")
+        if candidates and shrinkage not in candidates:
+            raise ValueError(f"{shrinkage} is not among {candidates}")
+        return cls(candidates, accuracy, shrinkage)
 
     @property
     def means(self) -> tuple[float, ...]:
         """The mean accuracy of each candidate; empty without trials."""
         return tuple(np.mean(self.accuracy, axis=0).tolist()) if self.accuracy else ()
+
+    def __str__(self) -> str:
+        """What was decided, and why.
+
+        >>> str(WhiteningCheck((NONE, 0.9, 0.1), ((0.5, 0.5, 0.25), (0.5, 0.75, 0.5)), 0.9))
+        'shrinkage 0.9 (labelled classes set aside: 62 % correct with, 50 % without)'
+        >>> str(WhiteningCheck((NONE, 0.9), (), NONE)), str(WhiteningCheck((), (), 0.9))
+        ('none (too few known classes to check)', 'shrinkage 0.9')
+        """
+        decided = "none" if self.shrinkage == NONE else f"shrinkage {self.shrinkage:g}"
+        return f"{decided} ({reason})" if (reason := self._reason()) else decided
+
+    def _reason(self) -> str:
+        if not self.accuracy:
+            return "too few known classes to check" if self.candidates else ""
+        without, *others = (f"{100 * mean:.0f} %" for mean in self.means)
+        if self.shrinkage == NONE:
+            return f"labelled classes set aside: {without} correct without, no clear gain with"
+        chosen = others[self.candidates.index(self.shrinkage) - 1]
+        return f"labelled classes set aside: {chosen} correct with, {without} without"
 
 
 def check_whitening(

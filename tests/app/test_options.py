@@ -10,6 +10,7 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
+from newfound.app import main
 from newfound.app.option_boxes import Box, from_box, option_box, parsed_with_boxes
 from newfound.app.options import chosen_method, help_texts, paragraphs, with_present_names
 from newfound.errors import UserError
@@ -246,3 +247,13 @@ def test_a_value_is_not_taken_for_a_former_name():
         "--seeds-5",
         "a=--seeds",
     ]
+
+
+@pytest.mark.parametrize(("word", "value"), [("auto", "auto"), ("none", "none"), ("0.25", 0.25), ("1", 1.0)])
+def test_an_option_may_be_a_number_or_a_word(word, value):
+    assert main.parsed(["discover", "photos", "--whitening", word]).settings.whitening == value
+
+
+def test_what_is_neither_number_nor_word_is_refused():
+    with pytest.raises(UserError, match=r"whitening must be auto, none or a number; found some"):
+        main.parsed(["discover", "photos", "--whitening", "some"])

@@ -107,6 +107,7 @@ def test_values_have_the_types_of_their_settings():
          "beta": 1.0},
     ]  # fmt: skip
     assert isinstance(found[0]["beta"], float)
+    assert changes("--try", "whitening=0.9,auto") == [{"whitening": 0.9}, {"whitening": "auto"}]
     with pytest.raises(UserError, match="compile must be bool"):
         changed(Settings(), changes("--try", "compile=maybe")[0])
 

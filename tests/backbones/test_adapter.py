@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -38,3 +40,28 @@ def test_statistics_are_saved_with_the_tail():
     other.load_state_dict(tail.state_dict())
     x = torch.randn(3, 8)
     assert torch.equal(tail(x), other(x))
+
+
+def test_without_whitening_the_state_is_as_before_there_was_any():
+    assert set(AdapterTail(8).state_dict()) == {"mean", "scale", "down.weight", "down.bias", "up.weight", "up.bias"}
+
+
+def test_whitening_turns_the_standardised_input_and_travels_with_the_state():
+    tail, plain, x = AdapterTail(8), AdapterTail(8), torch.randn(20, 8)
+    tail.fit_standardisation([x])
+    before = tail(x)
+    matrix = torch.randn(8, 8)
+    tail.load_state_dict({**tail.state_dict(), "whitening": matrix})
+    torch.testing.assert_close(tail(x), before @ matrix)
+    plain.load_state_dict(tail.state_dict())
+    assert torch.equal(tail(x), plain(x))
+    torch.testing.assert_close(copy.deepcopy(tail).double()(x.double()).float(), tail(x))
+
+
+def test_a_state_of_another_kind_is_refused():
+    with_one, tail = AdapterTail(8), AdapterTail(8)
+    with_one.load_state_dict({**with_one.state_dict(), "whitening": torch.eye(8)})
+    with pytest.raises(RuntimeError, match="whitening"):
+        with_one.load_state_dict(tail.state_dict())
+    with pytest.raises(RuntimeError, match="size mismatch for whitening"):
+        tail.load_state_dict({**tail.state_dict(), "whitening": torch.eye(7)})

@@ -12,13 +12,13 @@ from newfound.settings import Settings
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """The embedded network, clustered: a run in two seconds."""
+    """The embedded network, whitened and clustered: a run in two seconds."""
     root = tmp_path_factory.mktemp("made")
     images, _ = write_folder(root)
     for number, file in enumerate((ODD, TWIN)):
         (images / file).parent.mkdir(exist_ok=True)
         picture("red", 50 + number).save(images / file)
-    settings = Settings(4, **FAST, method="kmeans", bank_dir=root / "bank")
+    settings = Settings(4, **FAST, method="kmeans", whitening=0.5, bank_dir=root / "bank")
     discover(images, settings, out=root / "run")
     return root
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from helping.exporting import FAST, HOSTILE, Heard, decide_on
 from helping.pictures import picture
@@ -46,6 +46,7 @@ def session(path):
 
 def test_onnx_labels_as_predict_does(graph, made):
     out, run, heard = graph
+    assert "tail.whitening" in load_file(run / "model.safetensors")
     assert out.difference < 1e-5
     assert out.checked_on == "5 of the run's images"
     assert any("largest difference from torch in a probability:" in line for line in heard.lines)

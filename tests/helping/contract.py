@@ -93,9 +93,9 @@ def check_resumes(method: Method) -> None:
 
 
 def assert_same(one: Found, other: Found) -> None:
-    assert torch.equal(one.prediction.features, other.prediction.features)
-    assert torch.equal(one.prediction.probabilities, other.prediction.probabilities)
-    assert np.array_equal(one.is_anchor, other.is_anchor)
+    assert torch.equal(one.prediction.features, other.prediction.features), "other features"
+    assert torch.equal(one.prediction.probabilities, other.prediction.probabilities), "other probabilities"
+    assert np.array_equal(one.is_anchor, other.is_anchor), "other pseudo-labels"
     for a, b in ((one.predictor.tail, other.predictor.tail), (one.predictor.classifier, other.predictor.classifier)):
         assert all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 

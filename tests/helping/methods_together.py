@@ -19,6 +19,7 @@ def learnt(found):
 def main():
     quick = {method.NAME: settings_of(method, **({"epochs": 2} if method.NEEDS.training else {}))
              for method in METHODS_AND_WRONG}  # fmt: skip
+    quick["whitened"] = settings_of(load("gcd"), epochs=2, whitening=0.5)
     with joined("cpu"):
         alone = from_first(lambda: {name: learnt(run(settings)) for name, settings in quick.items()})
         together = {name: learnt(run(settings)) for name, settings in quick.items()}

@@ -109,11 +109,15 @@ def test_two_processes_equal_one(method, apart):
     assert apart[method.NAME] < 2e-5  # what the order of sums makes of a few steps; features are about 1
 
 
+def test_two_processes_equal_one_with_whitened_features(apart):
+    assert apart["whitened"] < 2e-5
+
+
 # A method that breaks the contract is noticed
 
 
 def test_state_in_an_attribute_is_noticed():
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="other features"):
         contract.check_resumes(wrong_methods.COUNTS_IN_ATTRIBUTE)
 
 
@@ -127,7 +131,7 @@ def test_a_parameter_behind_everyone_is_noticed(apart):
 
 
 def test_a_look_at_the_truth_is_noticed():
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"other features|other pseudo-labels"):
         contract.check_ignores_truth(wrong_methods.PEEKS_AT_TRUTH)
 
 

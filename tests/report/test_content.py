@@ -1,5 +1,5 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from newfound.runs.nearest_class import nearest_classes
 from newfound.runs.results import read_results
 from newfound.runs.stability import compare
 from newfound.screen import Screen
+from newfound.whitening_check import WhiteningCheck
 
 QUIET = Screen(quiet=True)
 NOTHING = Findings([], [], [])
@@ -66,6 +67,18 @@ def test_other_files_of_a_run_are_shown(tmp_path):
         in (content["summary"])
     )
     assert any("87.5\u00a0% of the unlabelled images are right" in sentence for sentence in content["summary"])
+
+
+def test_whitening_is_said_where_it_was_asked_for(tmp_path):
+    results = small_run(tmp_path)
+    assert results.whitening is None
+    assert not any("Whitening" in sentence for sentence in look_through(results, QUIET)[0]["summary"])
+    check = WhiteningCheck((1.0, 0.9), ((0.5, 0.75),), 0.9)
+    results.run.write_json("whitening.json", asdict(check))
+    again = read_results(results.run.path)
+    assert again.whitening == check
+    said = "Whitening of the features: shrinkage 0.9 (labelled classes set aside: 75 % correct with, 50 % without)."
+    assert said in look_through(again, QUIET)[0]["summary"]
 
 
 def test_a_class_of_one_seed_is_called_unstable(tmp_path):

@@ -22,7 +22,7 @@ from newfound.research.datasets.image_table import table_of
 from newfound.research.figures import FIGURES
 from newfound.research.figures import hessian as hessian_figure
 from newfound.research.figures.tsne import tsne
-from newfound.research.run_bench import drawn_as_published, prepare
+from newfound.research.run_bench import as_published, prepare
 from newfound.research.run_study import study
 from newfound.research.stored_json import read_class_count, read_memory, read_metrics, read_spectrum
 from newfound.research.studies import STUDIES, Row, Study
@@ -94,12 +94,12 @@ def test_a_first_training_is_shared_where_it_is_the_same(table):
 def test_a_run_is_named_by_what_differs_from_the_defaults(table):
     """So a setting that is added later renames no finished run."""
     facts = facts_of(table, 4)
-    usual = decide(drawn_as_published(Settings(4, method="simgcd", seed=2)), facts)
+    usual = decide(as_published(Settings(4, method="simgcd", seed=2)), facts)
     assert folder_name(usual, facts) == "simgcd-s2-k4"
     assert folder_name(decide(replace(usual, method="simgcd", device="cpu", bank_dir="elsewhere"), facts), facts) == (
         "simgcd-s2-k4"
     )
-    for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}):
+    for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}, {"whitening": "auto"}):
         other = decide(with_own(usual, changes), facts)
         assert folder_name(other, facts).startswith("simgcd-s2-k4-")
 
@@ -114,12 +114,20 @@ def test_rows_draw_labelled_images_as_published_unless_another_balance_is_asked_
     assert balances == {name: None if name in without else base.get("label_balance", 0) for name in balances}
 
 
+@pytest.mark.parametrize("base", [{"method": "sdas"}, {"method": "kmeans"}, {"whitening": "auto"}])
+def test_rows_use_features_as_published_unless_asked_otherwise(table, base):
+    rows = STUDIES["methods"].rows
+    found = {settings_of(row, Settings(4, **FAST, **base), table).whitening for row in rows}
+    assert found == {base.get("whitening", "none")}
+
+
 @pytest.mark.parametrize(("name", "balance"), [("simgcd", 0.0), ("orca", None), ("kmeans", None)])
 def test_a_benchmark_draws_labelled_images_as_published(folder, name, balance):
     chosen = Settings(method=name)
     _, table, settings = prepare("folder", folder[0], folder[1], chosen, (0,), Screen(quiet=True))
     facts = facts_of(table, settings.classes)
     assert decide(settings, facts).label_balance == balance
+    assert decide(settings, facts).whitening == "none"
     if balance is not None:
         assert decide(chosen, facts).label_balance > 0  # on somebody's own folder
         asked_for = prepare("folder", *folder[:2], replace(chosen, label_balance=0.3), (0,), Screen(quiet=True))[2]

@@ -55,6 +55,22 @@ def test_a_run_from_before_there_was_a_balance_was_drawn_without(read, name):
     assert decide(before.settings, FACTS) == before.settings
 
 
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("whitening", ["auto", "none", 0.25, 1])
+def test_whitening_survives_the_file(read, name, whitening):
+    settings = decide(replace(chosen(name), whitening=whitening), FACTS)
+    assert read(config_text(settings, {})).settings == settings
+    assert settings.whitening == whitening
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_from_before_there_was_whitening_had_none(read, name):
+    lines = config_text(decide(chosen(name), FACTS), {}).splitlines()
+    before = read("\n".join(line for line in lines if not line.startswith("whitening")))
+    assert before.settings.whitening == "none"
+    assert decide(before.settings, FACTS) == before.settings
+
+
 def test_places_are_absolute(read):
     """A run may be resumed from another folder than it was started in."""
     own = sdas.Settings(stage1=Path("first"))

@@ -6,6 +6,7 @@ import pytest
 
 from helping.hostile import NO_TRAINING
 from helping.pictures import write_folder
+from newfound.runs import removing
 
 FAST = [*NO_TRAINING, "--bank-dir", "bank"]
 OVER = ["discover", "images", *FAST, "--out", "run", "--overwrite"]
@@ -109,3 +110,9 @@ def test_what_torchrun_restarts_continues(run, newfound, monkeypatch):
     newfound(*OVER, "--no-report").check_done()
     assert (run / "config.toml").read_bytes().startswith(config)
     assert (run / "seeds" / "1" / "assignments.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["kmeans", "hdbscan", "whitening", "stage2"])
+def test_what_a_run_keeps_for_resuming_is_its_own(name):
+    assert removing._is_ours(Path("checkpoint", f"{name}.safetensors"))
+    assert not removing._is_ours(Path("checkpoint", f"my-{name}.safetensors"))

@@ -263,6 +263,10 @@ SPOILT = [  # what is spoilt, how, and what each command says of it; None: it wo
     ("text", "metrics.json", changed(all="good"), {"report": "metrics.json"}),
     ("nested", "class_count.json", hostile.content(NESTED), {"report": "class_count.json is damaged"}),
     ("nothing in it", "class_count.json", hostile.content("{}"), {"report": "class_count.json"}),
+    ("nested", "whitening.json", hostile.content(NESTED), {"report": "whitening.json is damaged"}),
+    ("nothing in it", "whitening.json", hostile.content("{}"), {"report": "whitening.json is malformed"}),
+    ("no numbers", "whitening.json", hostile.content("{}"), {"predict": None}),
+    ("a list", "whitening.json", hostile.content("[]"), {"report": "whitening.json is malformed"}),
     ("nested", "round.json", hostile.content(NESTED), {"continue": "round.json"}),
     ("of text", "round.json", hostile.content('{"renamed": {"red": 3}, "cleared": [[]]}'), {"continue": "round.json"}),
 ]  # fmt: skip

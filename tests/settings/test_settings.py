@@ -66,6 +66,25 @@ def test_labels_are_balanced_on_ones_own_images_and_not_where_values_are_publish
     assert decided(10, preset="cub", label_balance=1).label_balance == 1
 
 
+def test_features_are_whitened_on_ones_own_images_by_methods_that_cluster_them():
+    for name in set(METHODS) - {"hdbscan"}:
+        own = "auto" if name in ("kmeans", "gcd") else "none"
+        of_kind = {preset: decided(10, method=name, preset=preset).whitening for preset in PRESETS}
+        assert of_kind == {preset: own if preset in KINDS else "none" for preset in PRESETS}
+    of_hdbscan = decide(Settings(method="hdbscan", device="cpu"), DataFacts(99, 2, 20, 2, 2))
+    assert of_hdbscan.whitening == "auto"
+    assert decided(10, whitening="auto").whitening == "auto"
+    assert decided(10, method="kmeans", whitening=0.25).whitening == 0.25
+    assert decided(10, method="kmeans", whitening="none").whitening == "none"
+    assert decided(10, method="kmeans", preset="cub", whitening="auto").whitening == "auto"
+
+
+@pytest.mark.parametrize("whitening", [None, "auto", "none"])
+def test_a_vision_transformer_is_not_whitened(whitening):
+    """Its tail standardises nothing."""
+    assert decided(10, method="kmeans", backbone="dino_vits16", whitening=whitening).whitening == "none"
+
+
 CUB = {"preset": "cub", "known": 100, "images": 5_994, "per_class": 14.98}
 
 
@@ -129,6 +148,14 @@ REFUSED = [
     ({"label_balance": -0.1}, "label_balance must be between 0 and 1; found label_balance=-0.1"),
     ({"label_balance": 1.5}, "label_balance must be between 0 and 1"),
     ({"label_balance": float("nan")}, "label_balance must be between 0 and 1"),
+    ({"whitening": 1.5}, "whitening must be auto, none, or a number between 0 and 1; found whitening=1.5"),
+    ({"whitening": -0.1}, "whitening must be auto, none, or a number between 0 and 1"),
+    ({"whitening": float("nan")}, "whitening must be auto, none, or a number between 0 and 1"),
+    ({"whitening": "some"}, "whitening must be one of 'auto', 'none' or float or None; found whitening='some'"),
+    (
+        {"whitening": 0.5, "backbone": "dino_vits16"},
+        "whitening=0.5 has no effect with dino_vits16: it is for an",
+    ),
     ({"method": "kmeans", "label_balance": 0.5}, "label_balance=0.5 has no effect with kmeans, which trains nothing"),
     ({"method": "orca", "label_balance": 0.5}, "no effect with orca, .* unless batches='half-labelled'"),
     ({"learning_rate": 0.0}, "learning_rate must be a number above 0"),

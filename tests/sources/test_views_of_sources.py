@@ -54,6 +54,21 @@ def test_the_source_is_what_was_asked_for(opened, tmp_path):
     assert default_bank_folder().exists()
 
 
+@pytest.mark.parametrize("strong", [False, True])
+def test_all_kept_views_of_an_image(opened, strong):
+    """The evaluation view first, none of the strong ones."""
+    bank, few = opened("bank", strong), np.array([3, 0, 3])
+    kept = bank.kept_views(few)
+    assert kept.shape == (3, 1 + V, *bank.recipe.token_shape)
+    assert torch.equal(torch.from_numpy(kept[:, 0]).float(), bank.evaluation(few))
+    weak = bank.read_pair(few, seed=0, step=0)
+    assert all((row == kept[i % 3, 1:]).all(axis=1).any() for i, row in enumerate(weak))
+    assert opened("fresh").kept_views(few) is None
+    source = vectors()
+    assert torch.equal(torch.from_numpy(source.kept_views(few)[:, 0]), source.evaluation(few))
+    assert source.kept_views(few).shape == (3, 1 + V, 5)
+
+
 # Random streams and pieces
 
 

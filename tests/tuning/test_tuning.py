@@ -8,7 +8,7 @@ import pytest
 from helping.groups import QUIET
 from helping.pictures import COLOURS, write_folder
 from helping.tasks import Listening
-from newfound import tuning
+from newfound import fitting, tuning
 from newfound.errors import UserError
 from newfound.settings import BANK_VIEWS, DEFAULTS, Settings
 from newfound.training import opened_images
@@ -88,6 +88,19 @@ def test_the_same_settings_under_another_name_are_trained_once(images):
     assert [candidate.name for candidate in found.candidates] == ["default (kmeans)", "temperature=0.2"]
 
 
+def test_features_are_whitened_as_the_candidate_says_by_the_labels_that_are_left(images, monkeypatch):
+    asked, original = [], fitting.whitened
+
+    def whitened(pretrained, labels, whitening, *more):
+        asked.append((whitening, int((labels >= 0).sum())))
+        return original(pretrained, labels, whitening, *more)
+
+    monkeypatch.setattr(fitting, "whitened", whitened)
+    compared(images, "out", changes=[{"whitening": 0.5}, {"whitening": "none"}])
+    left = 2 * 3  # of four classes with four labels each
+    assert asked == 2 * [("auto", left), (0.5, left), ("none", left)]
+
+
 def test_without_changes_the_usual_ones_are_compared(images, monkeypatch):
     monkeypatch.setattr(tuning, "_all_trials", lambda planned, *_: {trial.key: trial for trial in planned})
     assert [candidate.name for candidate in compared(images, "out", changes=()).candidates] == [
@@ -132,7 +145,7 @@ def test_the_number_of_classes_is_counted_once_by_all_labels(images, monkeypatch
         asked.append((labels >= 0).sum())
         return settings, replace(facts, classes=6), None
 
-    monkeypatch.setattr(tuning.fitting, "with_count", count)
+    monkeypatch.setattr(fitting, "with_count", count)
     found = compared(images, "out", base=Settings(None, "kmeans", image_size=32, bank_views=2, device="cpu"))
     assert asked == [16]
     assert found.candidates[0].settings.classes is None  # newfound discover will count them, too

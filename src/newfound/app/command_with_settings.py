@@ -10,15 +10,15 @@ from newfound.app.command import Command
 from newfound.app.option_boxes import Box, parsed_with_boxes
 from newfound.app.options import chosen_method, with_present_names, without_the_rest_of_help
 from newfound.methods import METHODS, Method, load
-from newfound.settings import DEFAULTS, OF_TRAINING, ON_OWN_IMAGES, Settings
+from newfound.settings import AS_PUBLISHED, DEFAULTS, OF_TRAINING, ON_OWN_IMAGES, Settings
 from newfound.text import sentence
 
 GROUPS = {  # of options, as --help shows them: those that people need first, then the rest
     "": ("classes", "labels", "out", "epochs", "method", "backbone", "seed", "repeat", "truth", "after"),
     "run": ("resume", "overwrite", "report"),
     "training": (
-        "preset", "batch_size", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width",
-        "grad_from_block",
+        "preset", "whitening", "batch_size", "label_balance", "learning_rate", "momentum", "weight_decay", "rho",
+        "projector_width", "grad_from_block",
     ),
     "image": ("unlabelled", "known", "image_size", "views", "bank_views", "weights"),
     "machine": ("device", "precision", "compile", "bank_dir"),
@@ -60,5 +60,7 @@ class WithSettings(Command):
 
 def shared_defaults(method: Method) -> dict[str, Any]:
     """What the shared settings are where nobody chooses, as far as that can be said before the data are seen."""
+    usual = {**DEFAULTS, **method.DEFAULTS}
     of_presets = {name for values in method.PRESETS.values() for name in values}
-    return {**DEFAULTS, **method.DEFAULTS, **dict.fromkeys((*ON_OWN_IMAGES, *of_presets), "by --preset")}
+    of_presets |= {name for name, value in AS_PUBLISHED.items() if usual[name] != value}
+    return {**usual, **dict.fromkeys((*ON_OWN_IMAGES, *of_presets), "by --preset")}

@@ -8,11 +8,11 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import MappingProxyType, NoneType, SimpleNamespace
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import tyro
 
-from newfound.app.options import description, help_texts, parts_of_union, readers
+from newfound.app.options import description, help_texts, parts_of_union, readers, words_of
 
 T = TypeVar("T")
 
@@ -124,12 +124,14 @@ def _metavar(name: str, hint: Any) -> str | None:
 
     >>> _metavar("bank_dir", Path | None), _metavar("rho", float | None), _metavar("views", Literal["bank", "fresh"])
     ('FOLDER', 'N', '{bank,fresh}')
+    >>> _metavar("whitening", Literal["auto", "none"] | float | None)
+    '{auto,none,N}'
     """
     if name == "classes":
         return "{N,auto}"
+    if words := words_of(hint):
+        return "{" + ",".join([*words, *["N"] * (float in parts_of_union(hint))]) + "}"
     for part in parts_of_union(hint):
-        if get_origin(part) is Literal:
-            return "{" + ",".join(get_args(part)) + "}"
         if part is Path:
             return "FOLDER" if name.endswith("_dir") or name in FOLDERS else "FILE"
         if part in (int, float):

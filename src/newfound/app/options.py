@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import docstring_parser
 import tyro
@@ -133,23 +133,26 @@ def readers(name: str, hint: Any) -> list[PrimitiveConstructorSpec[Any]]:
     kind = next((kind for kind in (int, float) if kind in parts_of_union(hint)), None)
     if kind is None:
         return []
-    read = _class_count if name == "classes" else partial(_number, name, kind)
+    read = _class_count if name == "classes" else partial(_number, name, kind, words_of(hint))
     return [
         PrimitiveConstructorSpec(
             nargs=1,
             metavar="N",
             instance_from_str=lambda words: read(words[0]),
-            is_instance=lambda value: value is None or isinstance(value, int | float),
+            is_instance=lambda value: value is None or isinstance(value, int | float) or value in words_of(hint),
             str_from_instance=lambda value: ["auto" if value is None else str(value)],
         )
     ]
 
 
-def _number(name: str, kind: type[int] | type[float], word: str) -> float:
+def _number(name: str, kind: type[int] | type[float], words: Sequence[str], word: str) -> float | str:
+    if word in words:
+        return word
     try:
         return kind(word)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
+        number = "a whole number" if kind is int else "a number"
+        what = f"{', '.join(words)} or {number}" if words else number
         raise SettingError(name, word, what, MUST) from None
 
 
@@ -159,6 +162,15 @@ def _class_count(word: str) -> int | None:
     if not word.isdecimal() or int(word) < 2:
         raise SettingError("classes", word, "a whole number, at least 2, or auto", MUST)
     return int(word)
+
+
+def words_of(hint: Any) -> tuple[str, ...]:
+    """What may be typed instead of a number.
+
+    >>> words_of(Literal["auto", "none"] | float)
+    ('auto', 'none')
+    """
+    return tuple(word for part in parts_of_union(hint) if get_origin(part) is Literal for word in get_args(part))
 
 
 def parts_of_union(hint: Any) -> tuple[Any, ...]:

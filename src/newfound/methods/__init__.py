@@ -12,10 +12,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError, option
+from newfound.settings import (
+    AS_PUBLISHED,
+    OF_TRAINING,
+    DataFacts,
+    MethodSettings,
+    Settings,
+    Training,
+    decided_shared,
+    method_name,
+)
 from newfound.settings import METHODS as METHODS
-from newfound.settings import OF_TRAINING, DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
 from newfound.settings.device import resolve_device
-from newfound.settings.presets import preset_for
+from newfound.settings.presets import KINDS, preset_for
 from newfound.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -43,7 +52,7 @@ class Method(Protocol):
     ABOUT: str  # one line
     SOURCE: str  # paper, repository and its licence, what differs here
     Settings: type[Any]  # frozen dataclass; the docstrings of its fields are the help texts
-    DEFAULTS: Mapping[str, object]  # shared settings where its paper differs from SimGCD's
+    DEFAULTS: Mapping[str, object]  # shared settings where its own differ from SimGCD's
     PRESETS: Mapping[str, Mapping[str, object]]  # by kind of data or data set: own and shared settings
     NEEDS: Needs
     # READING = True where no code is public: everything that shows its results says so, see `reading_note`
@@ -88,7 +97,8 @@ def decide(settings: Settings, facts: DataFacts) -> Settings:
         raise SettingError("classes", settings.classes, why)
     classes = None if method.NEEDS.own_count else facts.classes
     facts = replace(facts, preset=settings.preset or preset_for(facts.images, facts.classes))
-    values = {**method.DEFAULTS, **method.PRESETS.get(facts.preset, {})}
+    published = {} if facts.preset in KINDS else AS_PUBLISHED
+    values = {**method.DEFAULTS, **published, **method.PRESETS.get(facts.preset, {})}
     if method.NEEDS.training and not draws_half_labelled(settings):
         settings = _without_balance(settings)
         values["label_balance"] = None

@@ -33,7 +33,7 @@ SOURCE = """\
 Vaze, Han, Vedaldi, Zisserman: Generalized Category Discovery, CVPR 2022; github sgvaze/generalized-category-discovery
 (MIT). Losses and k-means match the released code; the projector is SimGCD's, 256 wide, whereas the released code
 contrasts the 65,536 outputs of DINO's head. On your own folder, k-means starts at clusters."""
-DEFAULTS: Mapping[str, object] = {}
+DEFAULTS: Mapping[str, object] = {"whitening": "auto"}
 AS_RELEASED: Mapping[str, object] = {"kmeans_start": "random"}
 PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(
     ("cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium"), AS_RELEASED

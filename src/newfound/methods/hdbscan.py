@@ -36,7 +36,7 @@ classification, 2019 (HDBSCAN*(BC)), on the tree of dense groups of Campello, Mo
 clusters are computed here, and match what fast-hdbscan 0.3.4 (BSD-2) prints, except that edges of equal length are
 removed together, as in the paper of 2013. Clusters are found on a t-SNE map, because the features themselves have
 hardly any dense places."""
-DEFAULTS: Mapping[str, object] = {}
+DEFAULTS: Mapping[str, object] = {"whitening": "auto"}
 PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False, own_count=True)
 

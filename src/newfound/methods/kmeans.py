@@ -23,7 +23,7 @@ ABOUT = "k-means on the frozen features; nothing is trained."
 SOURCE = """\
 The usual baseline: scikit-learn's k-means, best of ten starts. A cluster takes the name of the known class that most of
 its labelled images agree on."""
-DEFAULTS: Mapping[str, object] = {}
+DEFAULTS: Mapping[str, object] = {"whitening": "auto"}
 PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False)
 

@@ -100,6 +100,7 @@ def summary(
         _of_duplicates(findings.duplicates),
         _of_truth(metrics),
         _of_method(results),
+        _of_whitening(results),
         _of_the_rest(results),
     ]
     return [part for part in parts if part]
@@ -184,6 +185,10 @@ def _of_truth(metrics: dict[str, Any] | None) -> str:
 def _of_method(results: Results) -> str:
     note = reading_note(results.settings)
     return f"The method {note}." if note else ""
+
+
+def _of_whitening(results: Results) -> str:
+    return "" if results.whitening is None else f"Whitening of the features: {results.whitening}."
 
 
 def _of_the_rest(results: Results) -> str:

@@ -19,7 +19,7 @@ from newfound.research.markdown import table as markdown_table
 from newfound.research.seed_statistics import check_seeds, deviation, mean_text, over_seeds
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
-from newfound.settings import Settings, method_name
+from newfound.settings import AS_PUBLISHED, Settings, filled, method_name
 from newfound.settings.presets import PRESETS
 
 PROTOCOLS = {  # prefixes in metrics.json
@@ -79,7 +79,7 @@ def prepare(
 ) -> tuple[Benchmark, BenchmarkTable, Settings]:
     """The data set, looked through, and the settings with its number of classes and its preset where none is given.
 
-    Labelled images are drawn as published unless the settings say otherwise.
+    Images are drawn and features used as published unless the settings say otherwise.
     """
     check_seeds(seeds)
     benchmark = load_benchmark(dataset, root, lists=lists)
@@ -91,14 +91,13 @@ def prepare(
         classes=settings.classes or (None if own_count else len(benchmark.known) + len(benchmark.new)),
         preset=settings.preset or (dataset if dataset in PRESETS else None),
     )
-    return benchmark, table, drawn_as_published(settings)
+    return benchmark, table, as_published(settings)
 
 
-def drawn_as_published(settings: Settings) -> Settings:
-    """All labelled images alike, on any data set, where nothing else was chosen."""
-    if settings.label_balance is not None or not draws_half_labelled(settings):
-        return settings
-    return replace(settings, label_balance=0.0)
+def as_published(settings: Settings) -> Settings:
+    """All labelled images drawn alike and features as they are, on any data set, where nothing else was chosen."""
+    balance = {"label_balance": 0.0} if draws_half_labelled(settings) else {}
+    return filled(settings, {**AS_PUBLISHED, **balance})
 
 
 def summary(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

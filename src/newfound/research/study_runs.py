@@ -16,7 +16,7 @@ from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
 from newfound.methods import decide, load, method_of, own_settings, with_method, with_own
 from newfound.research.peak_memory import peak_memory
-from newfound.research.run_bench import drawn_as_published
+from newfound.research.run_bench import as_published
 from newfound.research.stored_json import read_memory, read_metrics
 from newfound.research.studies import Row
 from newfound.research.study_table import Result
@@ -66,7 +66,7 @@ def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | No
 
 def _of_method(base: Settings, name: str) -> Settings:
     """The base for another method."""
-    return drawn_as_published(with_method(base, name))
+    return as_published(with_method(base, name))
 
 
 class Runner:
@@ -159,11 +159,11 @@ def folder_name(settings: Settings, facts: DataFacts) -> str:
     of a study on this data counts, so a setting that is added later renames no finished run.
 
     >>> facts = DataFacts(images=99, known=2, labelled=9, labelled_classes=2, classes=10)
-    >>> folder_name(decide(drawn_as_published(Settings(10, method="simgcd", seed=3)), facts), facts)
+    >>> folder_name(decide(as_published(Settings(10, method="simgcd", seed=3)), facts), facts)
     'simgcd-s3-k10'
     """
     name = method_of(settings).NAME
-    usual = decide(drawn_as_published(Settings(classes=settings.classes, method=name)), facts)
+    usual = decide(as_published(Settings(classes=settings.classes, method=name)), facts)
     pairs = [(settings, usual), (own_settings(settings), usual.method)]
     other = {
         field.name: str(getattr(chosen, field.name))

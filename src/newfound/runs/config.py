@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from newfound.errors import UserError
 from newfound.methods import METHODS, draws_half_labelled, load, method_of
-from newfound.settings import OF_TRAINING, MethodSettings, Settings, is_vit
+from newfound.settings import OF_TRAINING, MethodSettings, Settings, filled, is_vit
 from newfound.settings.toml import as_table, from_table, read_tables, to_toml
 
 RENAMED = {"kmeans": {"student_temperature": "temperature"}, "gcd": {"student_temperature": "temperature"}}
@@ -53,8 +53,9 @@ def read_config(path: Path) -> Config:
         own = content.pop("method")
     settings = from_table(Settings, {**table, "method": method.NAME}, path)
     settings = replace(settings, method=from_table(method.Settings, own, path))
+    settings = filled(settings, {"whitening": "none"})  # begun before there was this setting
     if settings.label_balance is None and draws_half_labelled(settings):
-        settings = replace(settings, label_balance=0.0)  # begun before there was this setting
+        settings = replace(settings, label_balance=0.0)  # nor this one
     return Config(settings, content, earlier_version)
 
 

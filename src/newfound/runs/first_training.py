@@ -14,7 +14,7 @@ from newfound.runs.folder import FINGERPRINTED, RunFolder
 from newfound.runs.places import resuming_words
 from newfound.settings import DataFacts, Settings
 
-SAME = ("classes", "backbone", "grad_from_block", "image_size")
+SAME = ("classes", "backbone", "grad_from_block", "image_size", "whitening")
 NOT_OF_IT = ("method", "preset", "weights", "bank_dir", "device", "compile")
 
 

@@ -3,9 +3,11 @@
 config.toml         every setting, versions, fingerprint of the data
 skipped.csv         files that were not used, and why
 class_count.json    how many classes there seem to be, where it was not given
+whitening.json      whether features were whitened, how much, and why, where the settings ask for it
 log.jsonl           a line per epoch
 anchors.jsonl       a line per epoch that had anchors
-checkpoint/         each training as it was a few epochs or seconds ago, to resume from; k-means of the frozen features
+checkpoint/         each training as it was a few epochs or seconds ago, to resume from; k-means of the frozen features,
+                    whitening
 assignments.csv     class and confidence of every image
 classes.csv         name, size, nearest class (by mean features) of every class
 embeddings.npy      features, a row per line of assignments.csv, float16, length 1
@@ -50,8 +52,9 @@ from newfound.settings import Settings, method_name
 from newfound.settings.toml import read_tables, to_toml
 
 NOT_THE_RUN = ("weights", "bank_dir", "stage1", "compile", "device")  # places, and means
+WHITENING = "whitening.json"
 WRITTEN = (  # with a half of it beside it, for a while
-    "config.toml", "skipped.csv", "class_count.json", "round.json", "log.jsonl", "anchors.jsonl",
+    "config.toml", "skipped.csv", "class_count.json", WHITENING, "round.json", "log.jsonl", "anchors.jsonl",
     "assignments.csv", "classes.csv", "embeddings.npy", "model.safetensors", "model.json", "metrics.json", "map.npy",
     "stability.json", "report.html", "decisions.json",
 )  # fmt: skip

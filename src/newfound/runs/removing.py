@@ -10,7 +10,7 @@ from newfound.errors import UserError, option
 from newfound.runs.folder import WRITTEN, RunFolder
 from newfound.runs.places import CONFIG, is_begun
 
-OF_CHECKPOINT = re.compile(r"lock|(stage\d+|kmeans)\.safetensors(\.tmp)?")
+OF_CHECKPOINT = re.compile(r"lock|[a-z]+\d*\.safetensors(\.tmp)?")  # a training, or what a method keeps
 
 
 def check_replaceable(out: Path | None, *needed: Path | None) -> None:

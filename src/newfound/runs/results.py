@@ -16,12 +16,13 @@ from newfound.atomic import load_json
 from newfound.errors import UserError, as_path
 from newfound.runs.assignments import NONE_OF_THESE, Assignment
 from newfound.runs.config import Config, read_config
-from newfound.runs.folder import RunFolder
+from newfound.runs.folder import WHITENING, RunFolder
 from newfound.runs.places import resuming_words
 from newfound.runs.stability import FILE as STABILITY
 from newfound.runs.stability import Stability
 from newfound.runs.tensor_files import WRITE_AGAIN
 from newfound.settings import Settings
+from newfound.whitening_check import WhiteningCheck
 
 if TYPE_CHECKING:
     from newfound.runs.final_labels import FinalLabel
@@ -109,6 +110,16 @@ class Results:
         try:
             return Stability.from_json(content, len(self))
         except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is malformed ({error!r}). {WITHOUT}") from error
+
+    @cached_property
+    def whitening(self) -> WhiteningCheck | None:
+        """Whether the features were whitened, how much, and why; None if the settings did not ask for it."""
+        path = self.run.path / WHITENING
+        content = read_json(path)
+        try:
+            return None if content is None else WhiteningCheck.from_json(content)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UserError(f"{path} is malformed ({error!r}). {WITHOUT}") from error
 
 

@@ -27,6 +27,7 @@ BANK_VIEWS = 8
 COUNT_ALL = "count the known classes and those you expect to discover, at least 2 in total"
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
+    "whitening": "none",
     "label_balance": 0.0,
     "learning_rate": 0.1,
     "momentum": 0.9,
@@ -37,6 +38,7 @@ DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has anothe
 ON_OWN_IMAGES: dict[str, Any] = {  # instead of these, without the preset of a data set: ours
     "label_balance": 0.5,  # measured: docs/results.md, "Classes with few labels"
 }
+AS_PUBLISHED: dict[str, Any] = {"whitening": "none"}  # with the preset of a data set, whatever a method's default is
 OF_TRAINING = (
     "epochs", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision",
 )  # fmt: skip
@@ -91,6 +93,11 @@ class Settings:
     """Where banks are stored and shared between runs. Default: newfound/banks in your cache folder."""
     batch_size: int | None = None
     """Images per step. A folder with fewer images is a single batch."""
+    whitening: Literal["auto", "none"] | float | None = None
+    """Let directions in which images of the same known class differ count less (EfficientNets and embeddings only).
+    auto: as far as it helps k-means with labelled classes that are set aside; none if in doubt. A number: the
+    shrinkage, from 0 (all directions alike) to 1 (no effect). Default: auto for kmeans, hdbscan and gcd, none for the
+    other methods and for the preset of a data set."""
     label_balance: float | None = None
     """How evenly the labelled half of the batches is shared by the classes. 0: every labelled image has the same
     chance, as published, so a class with few labels is seen rarely. 1: every class has the same chance, however few
@@ -159,7 +166,8 @@ class Training:
     def of(cls, settings: Settings) -> Training:
         """Of settings that are decided; 0 epochs where nothing is trained."""
         values = {field.name: getattr(settings, field.name) for field in fields(cls)}
-        return cls(**{**DEFAULTS, "epochs": 0, **{name: v for name, v in values.items() if v is not None}})
+        usual = {name: DEFAULTS.get(name, 0) for name in values}  # 0 epochs
+        return cls(**{**usual, **{name: v for name, v in values.items() if v is not None}})
 
 
 @dataclass(frozen=True)
@@ -198,14 +206,15 @@ def decided_shared(
     if not trains:
         _refuse_training(settings)
     epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
-    usual = DEFAULTS | (ON_OWN_IMAGES if facts.preset in KINDS else {})
-    defaults = {"epochs": epochs, **usual, **values} if trains else {"batch_size": usual["batch_size"]}
+    usual = {**DEFAULTS, **(ON_OWN_IMAGES if facts.preset in KINDS else {}), **values}
+    defaults = {"epochs": epochs, **usual} if trains else {name: usual[name] for name in ("batch_size", "whitening")}
     if settings.views == "bank":
         defaults["bank_views"] = BANK_VIEWS
     elif settings.bank_views is not None:
         raise SettingError("bank_views", settings.bank_views, "has no effect with fresh views, which keep no bank")
     if is_vit(settings.backbone):
         defaults["grad_from_block"] = VIT_BLOCKS - 1
+        settings = _not_whitened(settings)
     elif settings.grad_from_block is not None:
         why = f"has no effect with {settings.backbone}, which has no blocks: it is for a ViT"
         raise SettingError("grad_from_block", settings.grad_from_block, why)
@@ -216,6 +225,14 @@ def decided_shared(
 
 def is_vit(backbone: str) -> bool:
     return backbone.startswith("dino")
+
+
+def _not_whitened(settings: Settings) -> Settings:
+    """For a ViT, whose tail computes features instead of standardising them."""
+    if isinstance(settings.whitening, int | float):
+        why = f"has no effect with {settings.backbone}: it is for an EfficientNet, or for embeddings"
+        raise SettingError("whitening", settings.whitening, why)
+    return replace(settings, whitening="none")
 
 
 def _refuse_training(settings: Settings) -> None:
@@ -244,6 +261,8 @@ def _check(s: Settings, facts: DataFacts) -> None:
     require("learning_rate", value, value is None or 0 < value < math.inf, "a number above 0")
     balance = s.label_balance
     require("label_balance", balance, balance is None or 0 <= balance <= 1, "between 0 and 1")
+    shrinkage = s.whitening if isinstance(s.whitening, int | float) else 0
+    require("whitening", s.whitening, 0 <= shrinkage <= 1, "auto, none, or a number between 0 and 1")
     for name in ("weight_decay", "rho"):
         _require_number(s, name, 0, math.inf, "0 or more")
     _require_number(s, "momentum", 0, 1, "at least 0 and below 1")

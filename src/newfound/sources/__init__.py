@@ -26,6 +26,10 @@ class Source(Protocol):
     def evaluation(self, images: Sequence[int] | NDArray[np.int64]) -> Tensor:
         """Tokens of the one fixed view of these images."""
 
+    def kept_views(self, images: NDArray[np.int64]) -> NDArray[Any] | None:
+        """Tokens of all views of these images that are kept, n×V×…: the evaluation view first, then weak ones; None
+        where views are made anew."""
+
     def read_pair(
         self,
         images: NDArray[np.int64],

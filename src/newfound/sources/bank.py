@@ -109,6 +109,12 @@ class Bank:
         chosen = np.asarray(images, dtype=np.int64)
         return torch.from_numpy(self._read(chosen, np.zeros_like(chosen))).float()
 
+    def kept_views(self, images: NDArray[np.int64]) -> NDArray[np.float16]:
+        """The evaluation view and all weak ones."""
+        views = 1 + self.recipe.views
+        read = self._read(images.repeat(views), np.tile(np.arange(views), len(images)))
+        return read.reshape(len(images), views, *self.recipe.token_shape)
+
     def read_pair(
         self,
         images: NDArray[np.int64],

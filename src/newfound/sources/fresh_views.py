@@ -36,6 +36,9 @@ class FreshViews:
         pixels = self._pool.map(lambda i: self._pixels(int(i), 0), images)
         return through_trunk(self._backbone, np.concatenate(list(pixels)), self._precision)
 
+    def kept_views(self, images: NDArray[np.int64]) -> None:
+        """There are none."""
+
     def read_pair(
         self,
         images: NDArray[np.int64],

@@ -34,6 +34,11 @@ class Embeddings:
         """The first view of these samples."""
         return self._rows[np.asarray(images), 0]
 
+    def kept_views(self, images: NDArray[np.int64]) -> NDArray[np.float32]:
+        """All views of these samples, the first one included."""
+        rows: NDArray[np.float32] = self._rows.numpy()[images]
+        return rows
+
     def read_pair(
         self,
         images: NDArray[np.int64],

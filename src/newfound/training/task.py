@@ -103,11 +103,12 @@ class Pretrained:
         """A pretrained tail, fitted to the images where it needs that."""
         tail = self._new_tail()
         if isinstance(tail, AdapterTail):
-            tail.load_state_dict({**tail.state_dict(), **self._standardisation})
+            tail.load_state_dict({**tail.state_dict(), **self.standardisation})
         return tail
 
     @cached_property
-    def _standardisation(self) -> dict[str, Tensor]:
+    def standardisation(self) -> dict[str, Tensor]:
+        """What an adapter's tail needs to know of the images."""
         tail = self._new_tail_apart()
         assert isinstance(tail, AdapterTail)
         tail.fit_standardisation(self.source.evaluation(batch) for batch in batches_of(self.source, EVALUATED))
@@ -125,6 +126,23 @@ class Pretrained:
             tail = self.new_tail()
             (features,) = evaluated(self.source, EVALUATED, lambda tokens: (tail(tokens),))
         return np.asarray(features.numpy())
+
+
+class Whitened(Pretrained):
+    """The same network with its standardised features times a matrix, d×d."""
+
+    def __init__(self, plain: Pretrained, matrix: Tensor) -> None:
+        super().__init__(plain.source, plain._new_tail, plain.feature_dim)
+        self._plain, self._matrix = plain, matrix
+
+    @cached_property
+    def standardisation(self) -> dict[str, Tensor]:
+        return {**self._plain.standardisation, "whitening": self._matrix}
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        """Without another pass over the images: with fresh views, it would take as long as the first."""
+        return (torch.from_numpy(self._plain.features) @ self._matrix).numpy()
 
 
 @dataclass(frozen=True)
