@@ -128,7 +128,9 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 def test_the_time_that_is_left_follows_epochs_and_trainings():
     quick, slow = (Planned.of(name, 0, SPLIT, settings_of(name, epochs=10), []) for name in ("simgcd", "sdas"))
+    none = Planned.of("kmeans", 0, SPLIT, settings_of("kmeans"), [])
     assert slow.work() == 4 * quick.work()  # two trainings with the sharpness penalty
-    done = {quick.key: Trial("", 1, 0.5, 0.5, 0.5, 30.0, quick.key)}
-    assert time_left([quick, slow], done, [slow]) == "; about 2:00 left in all"
-    assert time_left([quick, slow], {}, [quick, slow]) == ""
+    done = {trial.key: Trial("", 1, 0.5, 0.5, 0.5, 30.0, trial.key) for trial in (quick, none)}
+    planned = [none, quick, slow]
+    assert time_left(planned, done, [slow]) == "; about 2:00 left in all"
+    assert time_left(planned, {none.key: done[none.key]}, [quick, slow]) == ""

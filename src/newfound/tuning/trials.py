@@ -64,9 +64,9 @@ class Planned:
         return Trial(self.name, self.number + 1, found.all, found.old, found.new, seconds, self.key)
 
     def work(self) -> float:
-        """How long it takes beside others: epochs, doubled by the sharpness penalty."""
+        """How long it trains beside others: epochs, doubled by the sharpness penalty; 0 where nothing is trained."""
         trainings = method_of(self.settings).trainings(self.settings.method, facts_of(self.split, self.settings))
-        return max(1, trainings * Training.of(self.settings).epochs) * (2 if self.settings.rho else 1)
+        return trainings * Training.of(self.settings).epochs * (2 if self.settings.rho else 1)
 
 
 def accuracy_on(split: Split, settings: Settings, pretrained: Pretrained, screen: Screen) -> Accuracy:
@@ -93,8 +93,8 @@ def key_of(settings: Settings, split: Split, fingerprints: Sequence[str]) -> str
 
 
 def time_left(planned: Sequence[Planned], trials: Mapping[str, Trial], left: Sequence[Planned]) -> str:
-    """As far as it can be said after those that are done."""
-    done = [trial for trial in planned if trial.key in trials]
+    """As far as it can be said after those that are done; what trains nothing takes no time beside the others."""
+    done = [trial for trial in planned if trial.key in trials and trial.work()]
     if not done:
         return ""
     each = sum(trials[trial.key].seconds for trial in done) / sum(trial.work() for trial in done)
