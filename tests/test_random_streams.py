@@ -15,4 +15,6 @@ def test_the_numbers_are_pinned():
         "MEMORY_VIEWS": 8,
         "METHOD_STEP": 9,
         "WHITENING_CHECK": 10,
+        "HIDDEN_CLASSES": 11,
+        "HIDDEN_IMAGES": 12,
     }

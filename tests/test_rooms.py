@@ -10,7 +10,7 @@ SOURCE = Path(newfound.__file__).parent
 ROOMS = """
     errors text random_streams screen notebook_progress atomic distributed threads thread_waiting
     losses evaluate neighbours cluster_density anchors sharpness hessian semi_kmeans kmeans ward mean_shift sinkhorn
-    count_criteria count_clusterings class_count
+    count_criteria count_clusterings class_count hidden_labels
     similar_images flat_map dense_groups hdbscan whitening whitening_check consensus imitation
     settings
     images
@@ -24,6 +24,7 @@ ROOMS = """
     review
     finished
     discovery
+    tuning
     estimator estimator_labels estimator_model estimator_settings export
     research
     app

@@ -14,3 +14,5 @@ MODEL_REFERENCES = 7  # images that a model keeps as references
 MEMORY_VIEWS = 8  # views of all images between epochs
 METHOD_STEP = 9  # a method's own draws in a step
 WHITENING_CHECK = 10  # known classes and labelled images of the check
+HIDDEN_CLASSES = 11  # known classes that play new ones in a split of tune
+HIDDEN_IMAGES = 12  # labelled images of the other classes that play unlabelled ones

@@ -50,6 +50,7 @@ def test_every_setting_has_a_sentence_of_help(method):
         ["bench", "cub", "--root", "CUB"],
         ["study", "rho", "--dataset", "cub", "--root", "CUB"],
         ["demo"],
+        ["tune", "photos"],
         ["predict", "run", "photos"],
     ],
     ids=lambda words: words[0],
@@ -87,6 +88,7 @@ def test_a_run_that_was_stopped_can_be_resumed_by_what_is_printed(words, run, tm
         (["resume", "run", "--device", "cpu"], "cpu"),
         (["count", "photos", "--device", "cpu"], None),
         (["demo"], None),
+        (["tune", "photos", "--device", "cpu"], None),
         (["predict", "run", "photos", "--device", "cpu"], None),
     ],
 )

@@ -1,8 +1,8 @@
-"""What discover, bench and study share: the settings of a run, with those of its method."""
+"""What discover, tune, bench and study share: the settings of a run, with those of its method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -30,11 +30,12 @@ class WithSettings(Command):
     """A command with the shared settings and those of the method that --method names, each in a box of its own."""
 
     defaults: ClassVar[Mapping[str, object]] = {}  # of shared settings, where the command has others
+    hidden: ClassVar[Collection[str]] = ()  # shared settings that the command does not take
 
     settings: Settings
 
     @property
-    def torchrun_device(self) -> str:
+    def torchrun_device(self) -> str | None:
         return self.settings.device
 
     @classmethod
@@ -47,7 +48,7 @@ class WithSettings(Command):
             "settings": Box(
                 Settings,
                 defaults={**shared_defaults(method), **cls.defaults},
-                hidden=() if method.NEEDS.training else OF_TRAINING,
+                hidden=(*cls.hidden, *(() if method.NEEDS.training else OF_TRAINING)),
             ),
             "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
         }

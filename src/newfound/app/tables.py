@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from newfound.finished import Discovery
     from newfound.images.scan import Skipped
     from newfound.runs.labelling import Labelled
+    from newfound.tuning import Tuned
 
 SHOWN = 10  # skipped files, at most
 
@@ -116,3 +117,36 @@ def show_score(metrics: dict[str, Any], screen: Screen) -> None:
     screen.table(grid)
     if missing := metrics["images_without_truth"]:
         screen.warn(f"the truth file does not name {counted(missing, 'unlabelled image')}")
+
+
+def show_tuned(found: Tuned, screen: Screen) -> None:
+    """The candidates, best first, and which one to take."""
+    from newfound.research.seed_statistics import deviation, mean_text
+
+    accuracy, differences = 100 * found.accuracy(), found.differences
+    old, new = (100 * found.accuracy(group).mean(axis=1) for group in ("old", "new"))
+    grid = Table(title="Accuracy on images whose labels were hidden", title_justify="left")
+    grid.add_column("accuracy, %", overflow="fold")
+    for column in ("All", "Old", "New", "difference", "seconds"):
+        grid.add_column(column, justify="right", no_wrap=True)
+    for k in sorted(range(len(accuracy)), key=lambda k: -accuracy[k].mean()):
+        all_of_them = mean_text(accuracy[k].mean(), deviation(accuracy[k].tolist()))
+        difference = f"{100 * differences.means[k]:+.1f} ± {100 * differences.errors[k]:.1f}" if k else ""
+        numbers = (all_of_them, f"{old[k]:.1f}", f"{new[k]:.1f}", difference, f"{found.seconds[k]:.0f}")
+        grid.add_row(Text(shown(found.candidates[k].name)), *numbers, style="bold" if k == found.chosen else "")
+    screen.table(grid)
+    screen.say(f"All: mean ± sample standard deviation over {accuracy.shape[1]} splits.")
+    screen.say("difference: that of All to the default, split by split: mean ± standard error.")
+    screen.say(f"{choice_sentence(found)} To sort the images:")
+
+
+def choice_sentence(found: Tuned) -> str:
+    """Which of the settings to take, and why."""
+    k, differences = found.chosen, found.differences
+    if not k:
+        return "Nothing is better than the default by more than two standard errors: keep it."
+    better, error = 100 * differences.means[k], 100 * differences.errors[k]
+    return (
+        f"{found.candidates[k].name} is better than the default by {better:.1f} points, "
+        f"more than two standard errors of {error:.1f}: take it."
+    )

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError, option
-from newfound.settings import AS_PUBLISHED, DataFacts, MethodSettings, Settings, Training, decided_shared, method_name
+from newfound.settings import (
+    AS_PUBLISHED,
+    OF_TRAINING,
+    DataFacts,
+    MethodSettings,
+    Settings,
+    Training,
+    decided_shared,
+    method_name,
+)
 from newfound.settings import METHODS as METHODS
 from newfound.settings.device import resolve_device
 from newfound.settings.presets import KINDS, preset_for
@@ -160,3 +169,26 @@ def with_own(settings: Settings, values: Mapping[str, object]) -> Settings:
             guess = did_you_mean(name, [*Settings.__dataclass_fields__, *own.__dataclass_fields__])
             raise SettingError(name, values[name], f"is not a setting of {method_name(settings)}{guess}")
     return replace(settings, method=replace(own, **of_method), **cast(Any, shared))
+
+
+def with_method(settings: Settings, name: str) -> Settings:
+    """The same with another method: what was set of the method's own settings holds where the other has it, too, and
+    shared ones where they have an effect.
+
+    >>> base = with_own(Settings(epochs=5, method="sdas"), {"entropy_weight": 3.0})
+    >>> with_method(base, "simgcd").method.entropy_weight, with_method(base, "kmeans").epochs
+    (3.0, None)
+    """
+    chosen, other = own_settings(settings), method_of(replace(settings, method=cast(Any, name)))
+    names = {field.name for field in fields(other.Settings)}
+    own = {
+        field.name: getattr(chosen, field.name)
+        for field in fields(chosen)
+        if field.name in names and getattr(chosen, field.name) != field.default
+    }
+    if not other.NEEDS.training:
+        settings = replace(settings, **{name: getattr(Settings, name) for name in OF_TRAINING})
+    if other.NEEDS.own_count:
+        settings = replace(settings, classes=None)
+    settings = replace(settings, method=cast(MethodSettings, other.Settings(**own)))
+    return settings if draws_half_labelled(settings) else replace(settings, label_balance=None)

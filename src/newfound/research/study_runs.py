@@ -14,7 +14,7 @@ from typing import Any, cast
 from newfound.discovery import discover_table
 from newfound.distributed import asked_of_first
 from newfound.images import ImageTable
-from newfound.methods import decide, draws_half_labelled, load, method_of, own_settings, with_own
+from newfound.methods import decide, load, method_of, own_settings, with_method, with_own
 from newfound.research.peak_memory import peak_memory
 from newfound.research.run_bench import as_published
 from newfound.research.stored_json import read_memory, read_metrics
@@ -23,7 +23,7 @@ from newfound.research.study_table import Result
 from newfound.runs.folder import RunFolder
 from newfound.runs.scoring import Truth
 from newfound.screen import Screen
-from newfound.settings import FULL_EPOCHS, OF_TRAINING, DataFacts, MethodSettings, Settings
+from newfound.settings import FULL_EPOCHS, DataFacts, MethodSettings, Settings
 
 MEMORY = "memory.json"
 NOT_THE_RUN = (
@@ -65,22 +65,8 @@ def settings_of(row: Row, base: Settings, table: ImageTable, estimated: int | No
 
 
 def _of_method(base: Settings, name: str) -> Settings:
-    """The base for another method: what was set of its own settings holds where that method has it, too; so does the
-    training of a method that trains."""
-    chosen = own_settings(base)
-    other = load(name)
-    names = {field.name for field in fields(other.Settings)}
-    own = {
-        field.name: getattr(chosen, field.name)
-        for field in fields(chosen)
-        if field.name in names and getattr(chosen, field.name) != field.default
-    }
-    if not other.NEEDS.training:
-        base = replace(base, **{name: getattr(Settings, name) for name in OF_TRAINING})
-    if other.NEEDS.own_count:
-        base = replace(base, classes=None)
-    base = replace(base, method=cast(MethodSettings, other.Settings(**own)))
-    return as_published(base if draws_half_labelled(base) else replace(base, label_balance=None))
+    """The base for another method."""
+    return as_published(with_method(base, name))
 
 
 class Runner:

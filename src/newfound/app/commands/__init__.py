@@ -14,6 +14,7 @@ from newfound.app.commands.report import Report
 from newfound.app.commands.resume import Resume
 from newfound.app.commands.review import Review
 from newfound.app.commands.study import Study
+from newfound.app.commands.tune import Tune
 
 COMMANDS: dict[str, type[Command]] = {
     "discover": Discover,
@@ -24,6 +25,7 @@ COMMANDS: dict[str, type[Command]] = {
     "report": Report,
     "count": Count,
     "methods": Methods,
+    "tune": Tune,
     "bench": Bench,
     "study": Study,
     "demo": Demo,
