@@ -35,7 +35,7 @@ NUMERICAL = [
     "tests/test_consensus.py", "tests/test_clusters_of_kmeans.py", "tests/test_sinkhorn.py",
     "tests/test_imitation.py", "tests/runs/test_consensus_answer.py",
     "tests/images/test_views.py", "tests/images/test_strong_views.py", "tests/runs/test_nearest_class.py",
-    "tests/report/test_large_classes.py",
+    "tests/report/test_large_classes.py", "tests/test_hidden_labels.py", "tests/tuning",
 ]  # fmt: skip
 
 
