@@ -47,7 +47,7 @@ PHASES = (  # of what a run does, by the file that changes
     (r"bank", "building the bank"),
     (r"run/(seeds|stability)", "the run with another seed"),
     (r"run/(checkpoint/stage1|log)", "training"),
-    (r"run/checkpoint/kmeans", "grouping the frozen features"),
+    (r"run/checkpoint/kept-kmeans", "grouping the frozen features"),
     (r"run/anchors", "choosing anchors"),
     (r"run/checkpoint/stage2", "training with anchors"),
     (r"run/(map|report)", "the report"),

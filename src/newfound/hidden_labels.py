@@ -31,6 +31,11 @@ class Split:
     true: NDArray[np.int64]  # n: their classes, numbered as before
     known: NDArray[np.bool_]  # n: is their class one that stays known?
 
+    @property
+    def classes(self) -> int:
+        """How many there are with a label, hidden or not."""
+        return int(self.labels.max(initial=-1)) + 1 + len(np.unique(self.true[~self.known]))
+
     def accuracy(self, predicted: NDArray[np.int64]) -> Accuracy:
         """Of the classes that N images were put into; -1 for none."""
         return cluster_accuracy(self.true, predicted[self.scored], self.known)

@@ -1,31 +1,28 @@
-"""Would whitening help k-means with new classes? A check on labels alone.
+"""Would whitening help k-means? A check on labels alone.
 
-Some known classes are set aside. Features are whitened by the scatter within the others, as those of new classes will
-be, k-means groups the labelled images of the classes set aside, and their labels say how many it grouped correctly.
+The labels of some known classes are hidden, which then play new ones, and those of some images of the others. Features
+are whitened by the scatter of what is still labelled, k-means groups all images of these classes, and the hidden labels
+say how many it grouped correctly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from newfound.evaluate import matched_classes
+from newfound.hidden_labels import FEWEST_CLASSES, Split, hide
 from newfound.kmeans import kmeans
 from newfound.random_streams import WHITENING_CHECK
-from newfound.whitening import NONE, Spectrum, scatter_of_groups
+from newfound.whitening import NONE, Spectrum, within_class_scatter
 
 CANDIDATES = (NONE, 0.99, 0.9, 0.5, 0.1)  # shrinkages, the weakest whitening first
-TRIALS = 10  # sets of classes that are set aside, one after another
-SET_ASIDE = 25  # classes at most: k-means of many more would take minutes
-FEWEST_CLASSES = 4  # below that, two of them cannot be set aside with two left to learn from
-MOST_CLASSES, MOST_IMAGES, MOST_PER_CLASS = 100, 2000, 100  # of the labelled ones, drawn where there are more
-Groups = Sequence[NDArray[np.floating]]  # one of each class
+TRIALS = 10  # each with other labels hidden
+MOST_CLASSES, MOST_IMAGES, MOST_PER_CLASS = 50, 1000, 100  # that k-means groups, drawn where more are labelled
 ERRORS = 2.0  # standard errors by which whitening has to be better than none
 
 
@@ -59,7 +56,7 @@ class WhiteningCheck:
         """What was decided, and why.
 
         >>> str(WhiteningCheck((NONE, 0.9, 0.1), ((0.5, 0.5, 0.25), (0.5, 0.75, 0.5)), 0.9))
-        'shrinkage 0.9 (labelled classes set aside: 62 % correct with, 50 % without)'
+        'shrinkage 0.9 (labels that were hidden: 62 % correct with, 50 % without)'
         >>> str(WhiteningCheck((NONE, 0.9), (), NONE)), str(WhiteningCheck((), (), 0.9))
         ('none (too few known classes to check)', 'shrinkage 0.9')
         """
@@ -71,9 +68,9 @@ class WhiteningCheck:
             return "too few known classes to check" if self.candidates else ""
         without, *others = (f"{100 * mean:.0f} %" for mean in self.means)
         if self.shrinkage == NONE:
-            return f"labelled classes set aside: {without} correct without, no clear gain with"
+            return f"labels that were hidden: {without} correct without, no clear gain with"
         chosen = others[self.candidates.index(self.shrinkage) - 1]
-        return f"labelled classes set aside: {chosen} correct with, {without} without"
+        return f"labels that were hidden: {chosen} correct with, {without} without"
 
 
 def check_whitening(
@@ -83,7 +80,7 @@ def check_whitening(
     views: Callable[[NDArray[np.int64]], NDArray[np.floating]] | None = None,
     seed: int = 0,
 ) -> WhiteningCheck:
-    """Which shrinkage serves k-means best, judged by known classes that the whitening was not computed from.
+    """Which shrinkage serves k-means best, judged by labels that the whitening was not computed from.
 
     ``features`` (N×d) are grouped; ``labels`` are N, -1 for unlabelled. The scatter is that of ``views``, which gives
     several of each image that it is asked for (n×V×d); by default that of the features. Classes with a single labelled
@@ -96,58 +93,44 @@ def check_whitening(
     >>> found.shrinkage < NONE
     True
     """
-    drawn = np.random.default_rng([seed, WHITENING_CHECK])
-    members = _drawn_members(labels, drawn)
-    if len(members) < FEWEST_CLASSES:
+    images = _drawn_images(labels, np.random.default_rng([seed, WHITENING_CHECK]))
+    known, rows = labels[images].astype(np.int64), features[images]
+    if len(np.unique(known)) < FEWEST_CLASSES:
         return WhiteningCheck(CANDIDATES, (), NONE)
-    rows = [features[images] for images in members]
-    scattered = rows if views is None else [views(images) for images in members]
+    several = rows if views is None else views(images)
     with threadpool_limits(1):  # with several, the last bits of a sum are left to chance
-        accuracy = tuple(islice(_trials(rows, scattered, drawn), TRIALS))
+        accuracy = tuple(_trial(rows, several, hide(known, number, seed=seed), number) for number in range(TRIALS))
     return WhiteningCheck(CANDIDATES, accuracy, _chosen(np.array(accuracy)))
 
 
-def _drawn_members(labels: NDArray[np.integer], drawn: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Labelled images of each class that takes part."""
+def _drawn_images(labels: NDArray[np.integer], drawn: np.random.Generator) -> NDArray[np.int64]:
+    """Labelled images that take part, in order."""
     classes, sizes = np.unique(labels[labels >= 0], return_counts=True)
     classes = drawn.permutation(classes[sizes > 1])[:MOST_CLASSES]
     each = min(MOST_IMAGES // max(len(classes), 1), MOST_PER_CLASS)
-    return [np.sort(drawn.permutation(np.flatnonzero(labels == k))[:each]) for k in classes]
+    images = [drawn.permutation(np.flatnonzero(labels == k))[:each] for k in classes]
+    return np.sort(np.concatenate(images)) if images else np.zeros(0, dtype=np.int64)
 
 
-def _trials(rows: Groups, views: Groups, drawn: np.random.Generator) -> Iterator[tuple[float, ...]]:
-    """The accuracy of each candidate, for one set of classes after another, without end; rows and views by class.
-
-    All classes have their turn to be set aside before one of them has another.
-    """
-    while True:
-        sets = np.array_split(drawn.permutation(len(rows)), max(2, -(-len(rows) // SET_ASIDE)))
-        scatters = [_summed_scatter([views[k] for k in classes]) for classes in sets]
-        for i, classes in enumerate(sets):
-            spectrum = Spectrum.of(np.sum(scatters[:i] + scatters[i + 1 :], axis=0))
-            truth = np.arange(len(classes)).repeat([len(rows[k]) for k in classes])
-            turned = np.concatenate([rows[k] for k in classes]) @ spectrum.directions
-            yield tuple(_accuracy(turned * spectrum.shrunk(c) ** -0.5, truth) for c in CANDIDATES)
+def _trial(rows: NDArray[np.floating], views: NDArray[np.floating], split: Split, number: int) -> tuple[float, ...]:
+    """The accuracy of each candidate on the images whose labels are hidden."""
+    spectrum = Spectrum.of(within_class_scatter(views, split.labels))
+    turned = rows @ spectrum.directions
+    return tuple(_accuracy(turned * spectrum.shrunk(candidate) ** -0.5, split, number) for candidate in CANDIDATES)
 
 
-def _summed_scatter(views: Groups) -> NDArray[np.float64]:
-    """So that those of several sets of classes add up."""
-    return scatter_of_groups(views, views[0].shape[-1]) * sum(map(len, views))
-
-
-def _accuracy(rows: NDArray[np.floating], truth: NDArray[np.int64]) -> float:
-    """Of k-means with as many clusters as there are classes."""
+def _accuracy(rows: NDArray[np.floating], split: Split, number: int) -> float:
+    """Of k-means of all rows, with as many clusters as there are classes."""
     if len(rows) < rows.shape[1]:
         rows = np.asarray(np.linalg.qr(rows.T, mode="r")).T  # the same distances in fewer dimensions
-    found = kmeans(rows.astype(np.float32), int(truth.max()) + 1, seed=0).clusters
-    return float((matched_classes(truth, found) == truth).mean())
+    return split.accuracy(kmeans(rows.astype(np.float32), split.classes, seed=number).clusters).all
 
 
 def _chosen(accuracy: NDArray[np.float64]) -> float:
-    """The best candidate, if it is better than none by more than chance among the sets of classes would make it.
+    """The best candidate, if it is better than none by more than chance among the trials would make it.
 
-    Whitening that is not needed may do harm, so that in doubt there is none. The comparison is by pairs: some sets of
-    classes are harder than others, whatever is done to the features.
+    Whitening that is not needed may do harm, so that in doubt there is none. The comparison is by pairs: some classes
+    are harder than others, whatever is done to the features.
     """
     gains = accuracy - accuracy[:, :1]
     mean, error = gains.mean(axis=0), gains.std(axis=0, ddof=1) / len(gains) ** 0.5

@@ -77,7 +77,7 @@ def test_whitening_is_said_where_it_was_asked_for(tmp_path):
     results.run.write_json("whitening.json", asdict(check))
     again = read_results(results.run.path)
     assert again.whitening == check
-    said = "Whitening of the features: shrinkage 0.9 (labelled classes set aside: 75 % correct with, 50 % without)."
+    said = "Whitening of the features: shrinkage 0.9 (labels that were hidden: 75 % correct with, 50 % without)."
     assert said in look_through(again, QUIET)[0]["summary"]
 
 

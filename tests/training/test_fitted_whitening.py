@@ -118,7 +118,7 @@ def test_it_says_what_was_decided_and_why():
     screen = Listening()
     found, check = whitened_by("auto", loud_views(), screen=screen)
     with_, without = (100 * check.means[check.candidates.index(s)] for s in (check.shrinkage, 1.0))
-    reason = f"labelled classes set aside: {with_:.0f} % correct with, {without:.0f} % without"
+    reason = f"labels that were hidden: {with_:.0f} % correct with, {without:.0f} % without"
     assert screen.said == [f"whitening: shrinkage {check.shrinkage:g} ({reason})"]
     assert "whitening" in found.new_tail().state_dict()
 
