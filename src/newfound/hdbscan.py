@@ -3,7 +3,7 @@
 Castro Gertrudes, Zimek, Sander, Campello: A unified view of density-based methods for semi-supervised clustering and
 classification, Data Mining and Knowledge Discovery 33, 2019 (section 4.3): each of the dense groups
 (`newfound.dense_groups`) is taken whole or in parts, whichever agrees better with the labels (BCubed F-measure), and
-where no label tells, whichever is more stable. What lies in none of them is in no cluster.
+where labels do not decide, whichever is more stable. What lies in none of them is in no cluster.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def principal_directions(features: NDArray[np.floating], count: int) -> NDArray[
 
 
 def chosen_clusters(tree: DenseGroups, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cut the tree so that clusters agree with the labels, and are stable where no label tells.
+    """Cut the tree so that clusters agree with the labels, and are stable where labels do not decide.
 
     >>> # Four images split into two pairs
     >>> parent, child = np.array([4, 4, 5, 5, 6, 6]), np.array([5, 6, 0, 1, 2, 3])

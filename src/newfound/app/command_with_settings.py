@@ -59,7 +59,7 @@ class WithSettings(Command):
 
 
 def shared_defaults(method: Method) -> dict[str, Any]:
-    """What the shared settings are where nobody chooses, as far as that can be said before the data are seen."""
+    """The defaults of the shared settings, as far as they are known before the data are seen."""
     usual = {**DEFAULTS, **method.DEFAULTS}
     of_presets = {name for values in method.PRESETS.values() for name in values}
     of_presets |= {name for name, value in AS_PUBLISHED.items() if usual[name] != value}

@@ -123,7 +123,7 @@ class Settings:
     """Compile the trunk and the trained part with torch.compile, on a GPU. The first step then takes minutes."""
 
     def __post_init__(self) -> None:
-        """What can be said before the data are seen: every value is of its type."""
+        """What can be checked before the data are seen: every value is of its type."""
         if isinstance(self.classes, str) and self.classes == "auto":  # as on the command line
             object.__setattr__(self, "classes", None)
         _check_method(self.method)
