@@ -16,8 +16,7 @@ from torch import Tensor
 
 from newfound.distributed import from_first
 from newfound.errors import option, require
-from newfound.evaluate import claimed_clusters
-from newfound.hdbscan import NO_CLUSTER, density_clusters, usual_cluster_size
+from newfound.hdbscan import density_clusters, named_clusters, usual_cluster_size
 from newfound.methods import Needs
 from newfound.methods.cms import class_means, with_class_on_top
 from newfound.settings import DataFacts, Training, filled
@@ -41,7 +40,6 @@ PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False, own_count=True)
 
 FEWEST_CLASSES = 2  # what comes after a method wants a runner-up; a class without images is far from all of them
-TOLD = 2  # labelled images that give one more group the name of their class; a single label may be a mistake
 
 
 @checks_names
@@ -112,57 +110,6 @@ def found_clusters(task: Task, s: Settings) -> NDArray[np.int64]:
         kept = {"clusters": torch.from_numpy(found)}
         task.journal.keep(NAME, kept)
     return kept["clusters"].numpy()
-
-
-def named_clusters(clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int) -> NDArray[np.int64]:
-    """The class of each image: a known one for the cluster that most of its labelled images are in, and for every
-    other one whose labelled images, at least ``TOLD``, are all of that class; the others from ``n_known`` on,
-    `NO_CLUSTER` for none.
-
-    >>> named_clusters(np.array([0, 0, 1, 1, 2, -1]), np.array([-1, -1, 0, -1, -1, 0]), n_known=1).tolist()
-    [1, 1, 0, 0, 2, -1]
-    >>> named_clusters(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 0, 0, 0, 0]), n_known=1).tolist()
-    [0, 0, 0, 0, 0, 1]
-    """
-    placed = clusters >= 0
-    if not placed.any():
-        return clusters
-    claimed, _ = claimed_clusters(clusters[placed], labels[placed], n_known)
-    meant = _told(clusters, labels)
-    meant |= {cluster: k for k, cluster in claimed.items() if ((clusters == cluster) & (labels == k)).any()}
-    others = [cluster for cluster in range(int(clusters.max()) + 1) if cluster not in meant]
-    meant |= {cluster: n_known + i for i, cluster in enumerate(others)}
-    number = np.array([meant[cluster] for cluster in range(len(meant))], dtype=np.int64)
-    return np.where(placed, number[clusters], NO_CLUSTER)
-
-
-def _told(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[int, int]:
-    """The class of each cluster whose labelled images, enough of them, agree on it."""
-    told = {cluster: labels[(clusters == cluster) & (labels >= 0)] for cluster in range(int(clusters.max()) + 1)}
-    return {c: int(own[0]) for c, own in told.items() if len(own) >= TOLD and (own == own[0]).all()}
-
-
-@dataclass(frozen=True)
-class DenseCount:
-    """How many classes there seem to be, and the share of images in none of them."""
-
-    classes: int
-    known: int
-    none: float
-
-    def __str__(self) -> str:
-        return (
-            f"{counted(self.classes, 'class')} by density, {self.known:,} of them known; "
-            f"{100 * self.none:.0f} % of the images are in none of them"
-        )
-
-
-def count_dense(features: NDArray[np.float32], labels: NDArray[np.int64]) -> DenseCount:
-    """The known classes and every other dense group, with the usual settings; labels are -1 for unlabelled."""
-    labelled, known = int((labels >= 0).sum()), int(labels.max(initial=-1)) + 1
-    clusters = density_clusters(features, labels, usual_cluster_size(labelled / max(known, 1)))
-    classes = named_clusters(clusters, labels, known)
-    return DenseCount(max(int(classes.max()) + 1, known), known, float((classes < 0).mean()))
 
 
 class Means(Learner):
