@@ -18,13 +18,13 @@ from newfound.distributed import from_first
 from newfound.errors import option, require
 from newfound.hdbscan import density_clusters, named_clusters, usual_cluster_size
 from newfound.methods import Needs
-from newfound.methods.cms import class_means, with_class_on_top
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_not_negative, require_positive
 from newfound.settings.value_types import checks_names
 from newfound.text import counted
-from newfound.training.heads import NearestCentre
 from newfound.training.learner import Learner, Predictor
 from newfound.training.loop import Trained, all_features, classified
+from newfound.training.nearest_centre import NearestCentre, class_means, with_class_on_top
 from newfound.training.task import Task
 
 NAME = "hdbscan"
@@ -64,9 +64,9 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = filled(s, {"min_cluster_size": usual_cluster_size(facts.labelled_per_class)})
     assert s.min_cluster_size is not None
     require("min_cluster_size", s.min_cluster_size, s.min_cluster_size >= 2, "at least 2")
-    require("min_samples", s.min_samples, s.min_samples >= 1, "at least 1")
-    require("directions", s.directions, s.directions >= 0, "0 or more")
-    require("temperature", s.temperature, 0 < s.temperature < np.inf, "a number above 0")
+    require_at_least_1(s, "min_samples")
+    require_not_negative(s, "directions")
+    require_positive(s, "temperature")
     return s
 
 

@@ -15,10 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from newfound.errors import require
 from newfound.losses import labelled_cross_entropy
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_not_negative, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.classifiers import LinearClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
@@ -79,11 +79,9 @@ class Settings:
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = filled(s, {"start": "clusters", **PRESETS[facts.preset]})
-    assert s.consistency_weight is not None  # every preset has them
-    assert s.ramp is not None
-    require("strongest", s.strongest, s.strongest >= 1, "at least 1")
-    require("consistency_weight", s.consistency_weight, 0 <= s.consistency_weight < math.inf, "0 or more")
-    require("ramp", s.ramp, 0 <= s.ramp <= 1, "between 0 and 1")
+    require_at_least_1(s, "strongest")
+    require_not_negative(s, "consistency_weight")
+    require_share(s, "ramp")
     return s
 
 

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.distributed import from_first
-from newfound.errors import require
 from newfound.methods import Needs, simgcd
 from newfound.methods.sdas import at_most_two, nothing_new, usual_per_class
 from newfound.methods.simgcd import SimGCD
 from newfound.neighbours import nearest_by_distance
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.learner import Between, Prediction
 from newfound.training.loop import Trained, train
@@ -74,10 +74,8 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     quota = math.floor(usual_per_class(facts) + 0.5)
     published = {**simgcd.rules(facts, t), **PRESETS.get(facts.preset, {}), "selected_per_class": quota}
     s = simgcd.checked(filled(s, published))
-    for name in ("neighbours", "selected_per_class"):
-        require(name, getattr(s, name), getattr(s, name) >= 1, "at least 1")
-    for name in ("least_consistency", "first_share"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
+    require_at_least_1(s, "neighbours", "selected_per_class")
+    require_share(s, "least_consistency", "first_share")
     return s
 
 
