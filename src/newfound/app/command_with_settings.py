@@ -31,6 +31,7 @@ class WithSettings(Command):
 
     defaults: ClassVar[Mapping[str, object]] = {}  # of shared settings, where the command has others
     hidden: ClassVar[Collection[str]] = ()  # shared settings that the command does not take
+    texts: ClassVar[Mapping[str, str]] = {}  # help texts of shared settings that mean something else here
 
     settings: Settings
 
@@ -49,6 +50,7 @@ class WithSettings(Command):
                 Settings,
                 defaults={**shared_defaults(method), **cls.defaults},
                 hidden=(*cls.hidden, *(() if method.NEEDS.training else OF_TRAINING)),
+                texts=cls.texts,
             ),
             "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
         }

@@ -51,10 +51,10 @@ class Settings:
     """The fewest images that are a class of their own. Default: half as many as a known class has labelled ones, on
     average, and at least 5."""
     min_samples: int = 1
-    """How many neighbours an image must have nearby to lie in a dense place. More of them: more images are in no
+    """How many neighbours an image must have nearby to lie in a dense place. The more, the more images are in no
     class."""
     directions: int = 0
-    """Cluster in so many principal directions. 0: on the t-SNE map that the report shows, where far more
+    """Cluster in this many principal directions. 0: on the t-SNE map that the report shows, where far more
     labelled images are grouped as their labels say."""
     temperature: float = 0.1
     """How sharply distances from the centres become probabilities."""

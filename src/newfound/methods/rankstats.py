@@ -66,15 +66,15 @@ class Settings:
     """How many of the largest features have to agree for two images to be taken for the same class (the paper's k). A
     smaller number finds more such pairs; positive_pairs in log.jsonl is their share."""
     labelled_pairs: Literal["labels", "ranking"] = "labels"
-    """What decides whether two labelled images are of the same class. ranking: the features, as for all other pairs,
-    which is what the released code does, though it means to use the labels."""
+    """What decides whether two labelled images are of the same class. labels: their labels. ranking: their features, as
+    for all other pairs, which is what the released code does, though it means to use the labels."""
     consistency_weight: float | None = None
     """Weight of the difference between the predictions for two views, once it has grown. Default: by --preset."""
     ramp: float | None = None
     """The share of the training in which that weight grows; 0: none. Default: by --preset."""
     rate_schedule: Literal["as-published", "as-run"] = "as-published"
-    """How the learning rate falls: to a tenth after 85 % of the epochs. as-run: after 42.5 %, and to a hundredth after
-    85 %, as in the released code of RS+, which advances its schedule twice in an epoch."""
+    """How the learning rate falls. as-published: to a tenth after 85 % of the epochs. as-run: to a tenth after 42.5 %
+    and to a hundredth after 85 %, as in the released code of RS+, which advances its schedule twice in an epoch."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:

@@ -64,7 +64,7 @@ class Settings:
     sinkhorn_epsilon: float = 0.05
     """Sharpness of the pseudo-labels: cosines are divided by it."""
     sinkhorn_iterations: int = 3
-    """How often Sinkhorn-Knopp evens out the classes of a batch."""
+    """How many times Sinkhorn-Knopp evens out the classes of a batch."""
     warmup_epochs: int | None = None
     """Epochs in which the learning rate rises from 0.001 to its full value; fewer than all. Default: a twentieth of
     all, as published, at least 1; in a training of a single epoch 0."""
