@@ -11,7 +11,7 @@ ROOMS = """
     errors text random_streams screen notebook_progress atomic distributed threads thread_waiting
     losses evaluate neighbours cluster_density anchors sharpness hessian semi_kmeans kmeans ward mean_shift sinkhorn
     count_criteria count_clusterings class_count hidden_labels
-    similar_images flat_map dense_groups hdbscan whitening whitening_check consensus imitation
+    nearest_rows flat_map dense_groups hdbscan whitening whitening_check consensus imitation
     settings
     images
     backbones
