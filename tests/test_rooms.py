@@ -68,6 +68,12 @@ def test_every_module_is_in_a_room():
     assert {place.split("/")[0].removesuffix(".py") for place in files()} == ROOM_OF.keys()
 
 
+def test_contributing_lists_every_room():
+    listed = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text("utf-8").split("```")[3]
+    rooms = {name.rstrip("/") for line in listed.splitlines() for name in line.partition("  ")[0].split()}
+    assert rooms - {""} == ROOM_OF.keys() - {"__init__", "__main__"}
+
+
 def test_imports_go_up():
     wrong = [
         f"{place}:{line} imports newfound.{name}"
