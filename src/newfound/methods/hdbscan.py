@@ -1,4 +1,4 @@
-"""HDBSCAN*(BC) on the frozen features: nothing is trained, and the number of classes is what the density says.
+"""HDBSCAN*(BC) on the frozen features: nothing is trained, and density decides the number of classes.
 
 Images that lie in no dense group are in none of the classes.
 """

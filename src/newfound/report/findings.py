@@ -71,8 +71,8 @@ def wrong_labels(
 ) -> list[WrongLabel]:
     """Labels the model contradicts clearly, and the images nearby, too; the surest first.
 
-    A neighbour says what its label says, or else what the model says of it. Where the model contradicts many labels of
-    a class in the same way it is more likely to be at fault itself, so those are left out.
+    A neighbour votes for its label, or else for the class that the model gives it. Where the model contradicts many
+    labels of a class in the same way it is more likely to be at fault itself, so those are left out.
 
     >>> places = np.array([[1, 0.1], [1, 0.2], [1, 0], [0, 1], [0.1, 1], [1, 0.15]])
     >>> given, found = np.array([0, 0, -1, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 0])
