@@ -62,16 +62,16 @@ class Data:
         self.known = classes // 2
         self.labels = np.where((self.groups < self.known) & (random.random(images) < 0.5), self.groups, -1)
 
-    def said(self) -> np.ndarray:
-        """Probabilities, mostly for the true group."""
+    def probabilities(self) -> np.ndarray:
+        """Mostly for the true group."""
         random = np.random.default_rng(1)
-        said = np.zeros((self.images, self.classes), dtype=np.float32)
+        rows = np.zeros((self.images, self.classes), dtype=np.float32)
         confidence = random.beta(6, 2, self.images).astype(np.float32)
         wrong = random.random(self.images) < 0.2
         top = np.where(wrong, random.integers(self.classes, size=self.images), self.groups)
-        said += ((1 - confidence) / self.classes)[:, None]
-        said[np.arange(self.images), top] += confidence
-        return said
+        rows += ((1 - confidence) / self.classes)[:, None]
+        rows[np.arange(self.images), top] += confidence
+        return rows
 
 
 def seconds_of(run: Callable[[], object], times: int = 1) -> float:
@@ -125,15 +125,15 @@ def evaluation(data: Data) -> float:
 
 
 def selection(data: Data) -> float:
-    said = data.said()
-    omega, gamma = calibrate(said, data.known, 5)
+    probabilities = data.probabilities()
+    omega, gamma = calibrate(probabilities, data.known, 5)
     return seconds_of(
-        lambda: select_anchors(said, data.features, data.known, omega=omega, gamma=gamma, beta=0.5, k=0.5)
+        lambda: select_anchors(probabilities, data.features, data.known, omega=omega, gamma=gamma, beta=0.5, k=0.5)
     )
 
 
 def matching(data: Data) -> float:
-    predicted = data.said().argmax(axis=1)
+    predicted = data.probabilities().argmax(axis=1)
     return seconds_of(lambda: cluster_accuracy(data.groups, predicted, data.groups < data.known))
 
 
@@ -162,7 +162,7 @@ def report(data: Data) -> float:
         settings = decided(data.classes, data.known, data.images, method="sdas")
         (run.path / "config.toml").write_text(config_text(settings, sections))
         table = ImageTable(root, files, data.labels, names[: data.known], ("",) * data.images, (), ())
-        confidence = data.said().max(axis=1).astype(np.float64)
+        confidence = data.probabilities().max(axis=1).astype(np.float64)
         others = np.roll(np.arange(data.classes), 1)
         assignment = Assignment(
             class_names=names, unseen=(), n_known=data.known, classes=data.groups, confidence=confidence,

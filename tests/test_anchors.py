@@ -332,7 +332,7 @@ def test_first_of_several_maxima_is_the_prediction():
 
 @pytest.mark.parametrize("spread", [2.0**-40, 2.0**-30, 2.0**-20, 2.0**-3])
 @pytest.mark.parametrize("k", [0.1, 0.5, 1.0])
-def test_near_duplicates_are_told_apart(spread, k):
+def test_near_duplicates_are_distinguished(spread, k):
     features = near_duplicates(spread)
     probabilities = np.tile([0.1, 0.9], (len(features), 1))
     table, points = probabilities.tolist(), features.tolist()

@@ -72,10 +72,10 @@ def test_a_usual_iteration_of_k_means_is_one_of_ours():
 
 def test_usual_anchors_are_ours():
     random = np.random.default_rng(0)
-    features, said = random.normal(size=(300, 8)), random.dirichlet(np.full(5, 0.3), 300)
-    omega, gamma = calibrate(said, 2, 6)
-    ours = select_anchors(said, features, 2, omega=omega, gamma=gamma, beta=0.5, k=0.5)
-    theirs = peers.anchors_by_full_sort(said, features, 2, eta=ours.eta, beta=0.5, k=0.5)
+    features, probabilities = random.normal(size=(300, 8)), random.dirichlet(np.full(5, 0.3), 300)
+    omega, gamma = calibrate(probabilities, 2, 6)
+    ours = select_anchors(probabilities, features, 2, omega=omega, gamma=gamma, beta=0.5, k=0.5)
+    theirs = peers.anchors_by_full_sort(probabilities, features, 2, eta=ours.eta, beta=0.5, k=0.5)
     assert set(ours.index) == set(np.concatenate(theirs))
 
 

@@ -9,7 +9,7 @@ from newfound.cluster_density import dense_core, densest_rows
 
 @pytest.mark.parametrize("spread", [2.0**-40, 2.0**-30, 2.0**-20, 2.0**-3])
 @pytest.mark.parametrize("k", [0.1, 0.5, 1.0])
-def test_near_duplicates_are_told_apart(spread, k):
+def test_near_duplicates_are_distinguished(spread, k):
     rows = near_duplicates(spread)
     expected = naive_density_order(rows.tolist(), range(len(rows)), k)
     for count in (1, 7, len(rows)):

@@ -41,8 +41,8 @@ def renamed(answer, rows, order):
 
 def agreeing(answers, columns):
     """In how many pairs of answers how many images are in the same class."""
-    said = [np.append(c, -1)[answer] for answer, c in zip(answers, columns, strict=True)]
-    return sum(((one == other) & (one >= 0)).sum() for i, one in enumerate(said) for other in said[:i])
+    classes = [np.append(c, -1)[answer] for answer, c in zip(answers, columns, strict=True)]
+    return sum(((one == other) & (one >= 0)).sum() for i, one in enumerate(classes) for other in classes[:i])
 
 
 def equal(one, other):
@@ -67,21 +67,21 @@ def naive_means(answers, probabilities, found):
 
 @settings(max_examples=40)
 @given(answered())
-def test_it_is_what_averaging_image_by_image_gives(said):
-    found = consensus(*said, KNOWN)
-    means = naive_means(*said, found)
+def test_it_is_what_averaging_image_by_image_gives(case):
+    found = consensus(*case, KNOWN)
+    means = naive_means(*case, found)
     np.testing.assert_allclose(found.probabilities(slice(0, len(means))), means, atol=1e-12)
     for i, k in enumerate(found.classes):
-        left_out = sum(answer[i] < 0 for answer in said[0])
-        assert (k < 0) == (left_out > len(said[0]) / 2)
+        left_out = sum(answer[i] < 0 for answer in case[0])
+        assert (k < 0) == (left_out > len(case[0]) / 2)
         assert k < 0 or means[i, k] >= means[i].max() - 1e-12
 
 
 @settings(max_examples=40)
 @given(answered(most=2))
-def test_two_answers_are_matched_as_well_as_can_be(said):
+def test_two_answers_are_matched_as_well_as_can_be(case):
     """Compared with every way to match them."""
-    answers, counts = said[0], [rows.shape[1] for rows in said[1]]
+    answers, counts = case[0], [rows.shape[1] for rows in case[1]]
     columns = match_classes(answers, counts, KNOWN)
     wide = range(KNOWN, max(counts) if len(counts) < 2 else sum(counts))
     for column, k in zip(columns, counts, strict=True):
@@ -99,27 +99,27 @@ def test_two_answers_are_matched_as_well_as_can_be(said):
 
 @settings(max_examples=40)
 @given(answered(), st.data())
-def test_what_new_classes_are_called_does_not_matter(said, data):
+def test_what_new_classes_are_called_does_not_matter(case, data):
     others = [
         renamed(answer, rows, [*range(KNOWN), *data.draw(st.permutations(range(KNOWN, rows.shape[1])))])
-        for answer, rows in zip(*said, strict=True)
+        for answer, rows in zip(*case, strict=True)
     ]
-    equal(consensus(*said, KNOWN), consensus(*map(list, zip(*others, strict=True)), KNOWN))
+    equal(consensus(*case, KNOWN), consensus(*map(list, zip(*others, strict=True)), KNOWN))
 
 
 @settings(max_examples=40)
 @given(answered(), st.randoms(use_true_random=False))
-def test_the_order_of_the_answers_does_not_matter(said, random):
-    pairs = list(zip(*said, strict=True))
+def test_the_order_of_the_answers_does_not_matter(case, random):
+    pairs = list(zip(*case, strict=True))
     random.shuffle(pairs)
-    one, other = consensus(*said, KNOWN), consensus(*map(list, zip(*pairs, strict=True)), KNOWN)
+    one, other = consensus(*case, KNOWN), consensus(*map(list, zip(*pairs, strict=True)), KNOWN)
     equal(one, other)
 
 
 @settings(max_examples=40)
 @given(answered(most=1), st.integers(1, 5))
-def test_copies_of_one_answer_give_that_answer(said, copies):
-    (answer,), (rows,) = said
+def test_copies_of_one_answer_give_that_answer(case, copies):
+    (answer,), (rows,) = case
     found = consensus([answer] * copies, [rows] * copies, KNOWN)
     assert found.unanimous.all()
     assert (found.columns[0][answer] == found.classes)[answer >= 0].all()
@@ -131,8 +131,8 @@ def test_copies_of_one_answer_give_that_answer(said, copies):
 
 @settings(max_examples=40)
 @given(answered())
-def test_new_classes_are_numbered_by_size(said):
-    found = consensus(*said, KNOWN)
+def test_new_classes_are_numbered_by_size(case):
+    found = consensus(*case, KNOWN)
     sizes = np.bincount(found.classes[found.classes >= 0], minlength=found.count)[KNOWN:]
     assert (sizes > 0).all()
     assert sizes.tolist() == sorted(sizes.tolist(), reverse=True)
@@ -140,11 +140,11 @@ def test_new_classes_are_numbered_by_size(said):
 
 @settings(max_examples=40)
 @given(answered(), st.integers(1, 7))
-def test_memory_does_not_matter(said, cells):
+def test_memory_does_not_matter(case, cells):
     with pytest.MonkeyPatch.context() as patch:
-        whole = consensus(*said, KNOWN)
+        whole = consensus(*case, KNOWN)
         patch.setattr(consensus_module, "CELLS", cells)
-        parts = consensus(*said, KNOWN)
+        parts = consensus(*case, KNOWN)
     equal(whole, parts)
     assert [i for rows in parts.blocks() for i in range(len(parts.classes))[rows]] == list(range(len(parts.classes)))
 

@@ -325,7 +325,7 @@ def test_settings_may_be_keywords(folder, tmp_path):
     ({"screen": 1}, "screen must be True, False or a newfound.Screen"),
     ({"truth": "nowhere.csv"}, "truth='nowhere.csv': there is no such file"),
 ], ids=str)  # fmt: skip
-def test_mistakes_are_told_in_the_words_of_python(tmp_path, arguments, message):
+def test_mistakes_are_reported_in_the_words_of_python(tmp_path, arguments, message):
     with pytest.raises(UserError, match=f"^{message}"):
         discover(**{"folder": tmp_path, **arguments})
 

@@ -75,7 +75,7 @@ def test_attributes(fitted):
 
 
 @pytest.mark.parametrize("method", ["sdas", "simgcd", "gcd", "kmeans"])
-def test_every_method_predicts_what_it_said(method):
+def test_every_method_labels_its_training_images_alike_again(method):
     model = quick(method=method).fit(X, Y)
     assert cluster_accuracy(TRUE, model.labels_, TRUE < KNOWN).all > 0.9
     assert np.array_equal(model.predict(X), model.labels_)

@@ -132,7 +132,7 @@ def test_a_mistake_does_not_wait_for_the_count():
         ("kmeans", None, None),
     ],
 )
-def test_the_quick_recipe_is_said_where_nobody_chose_it(capsys, method, epochs, said):
+def test_the_quick_recipe_is_reported_where_nobody_chose_it(capsys, method, epochs, said):
     fitting.decided(Settings(CLASSES, method, device="cpu", epochs=epochs), FACTS, Screen())
     out = capsys.readouterr().out
     assert (said in out) if said else out == ""

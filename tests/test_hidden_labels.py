@@ -24,7 +24,7 @@ numbers, shares = st.integers(0, 20), st.sampled_from([0.1, 1 / 4, 1 / 3, 1 / 2,
 
 
 @given(labels_of_folders(), numbers, shares, shares, st.integers(0, 3))
-def test_what_is_told_and_what_is_scored(labels, number, classes, images, seed):
+def test_what_training_sees_and_what_is_scored(labels, number, classes, images, seed):
     split = hide(labels, number, share_of_classes=classes, share_of_images=images, seed=seed)
     told = split.labels >= 0
     np.testing.assert_array_equal(split.scored, np.flatnonzero((labels >= 0) & ~told))  # all that is hidden

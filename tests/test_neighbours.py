@@ -133,7 +133,7 @@ def test_blocks_change_no_distance(monkeypatch, block):
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_copies_and_near_copies_are_told_apart():
+def test_copies_and_near_copies_are_distinguished():
     """In single precision their dot products are all the same: a distance of 1e-5 is 5e-11 away from a product of 1."""
     query = F.normalize(torch.randn(1, 200, generator=torch.Generator().manual_seed(3)), dim=1)
     rows = query.repeat(12, 1)

@@ -11,7 +11,7 @@ ROOMS = """
     errors text random_streams screen notebook_progress atomic distributed threads thread_waiting
     losses evaluate neighbours cluster_density anchors sharpness hessian semi_kmeans kmeans ward mean_shift sinkhorn
     count_criteria count_clusterings class_count hidden_labels
-    similar_images flat_map dense_groups hdbscan whitening whitening_check consensus imitation
+    nearest_rows flat_map dense_groups hdbscan whitening whitening_check consensus imitation
     settings
     images
     backbones
@@ -66,6 +66,12 @@ def imported(place: str, path: Path) -> Iterator[tuple[int, str]]:
 
 def test_every_module_is_in_a_room():
     assert {place.split("/")[0].removesuffix(".py") for place in files()} == ROOM_OF.keys()
+
+
+def test_contributing_lists_every_room():
+    listed = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text("utf-8").split("```")[3]
+    rooms = {name.rstrip("/") for line in listed.splitlines() for name in line.partition("  ")[0].split()}
+    assert rooms - {""} == ROOM_OF.keys() - {"__init__", "__main__"}
 
 
 def test_imports_go_up():

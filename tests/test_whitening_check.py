@@ -175,7 +175,7 @@ def test_what_is_none_is_refused(change):
         WhiteningCheck.from_json({**SOUND, **change})
 
 
-def test_no_gain_is_said_to_be_none():
+def test_no_gain_is_reported_as_none():
     assert str(WhiteningCheck((NONE, 0.5), ((0.75, 0.5),), NONE)) == (
         "none (labels that were hidden: 75 % correct without, no clear gain with)"
     )

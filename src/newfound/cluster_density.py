@@ -67,7 +67,7 @@ def densest_rows(members: Tensor, k: float, count: int) -> NDArray[np.int64]:
 
 
 def _precisions(device: torch.device) -> tuple[torch.dtype, ...]:
-    """Single precision is only what it says where nobody has allowed the GPU to multiply in less."""
+    """Single precision may be less than that on a GPU, where the user has allowed it to multiply faster."""
     exact = device.type == "cpu" or torch.get_float32_matmul_precision() == "highest"
     return (torch.float32, torch.float64) if exact else (torch.float64,)
 
@@ -100,7 +100,7 @@ def _quick_mean_distances(
         mean[block] = distances.mean(dim=1).double()
         nearest = distances.amin(dim=1).double().clamp_(min=math.sqrt(error) or 1.0)
         off[block] = 2 * error / nearest + neighbours * eps * mean[block]
-    known = (mean + off).isfinite()  # numbers near the largest of their type may overflow: nothing is said of them
+    known = (mean + off).isfinite()  # numbers near the largest of their type may overflow: these stay open
     mean, off = mean.where(known, 0.0), off.where(known, math.inf)
     return np.ldexp(mean.cpu().numpy(), exponent), np.ldexp(off.cpu().numpy(), exponent)
 

@@ -1,4 +1,4 @@
-"""The consensus of several answers about the same images: what most of them say, image by image.
+"""The consensus of several answers about the same images: the class that most of them give, image by image.
 
 Known classes mean the same in every answer; new ones are numbered as it happens, and there may be more of them in one
 answer than in another. So they are matched first, one to one: such that as many pairs of answers as possible agree on
@@ -37,7 +37,7 @@ class Consensus:
     columns: tuple[Ints, ...]  # of each answer, K: the class here that each class there is, or `NOWHERE`
     count: int  # classes
     classes: Ints  # N: `NOWHERE` where more than half of the answers have no class for an image
-    unanimous: NDArray[np.bool_]  # N: all answers say the same
+    unanimous: NDArray[np.bool_]  # N: all answers agree
     _answers: tuple[Ints, ...]
     _probabilities: tuple[Rows, ...]
 
@@ -73,12 +73,12 @@ def consensus(answers: Sequence[Ints], probabilities: Sequence[Rows], n_known: i
     if not kept[best].all():
         best = _best(answers, probabilities, matched, kept)
     number = _numbers(np.where(none, NOWHERE, best), kept, n_known)
-    said = [_at(found, answer) for found, answer in zip(matched, answers, strict=True)]
+    placed = [_at(found, answer) for found, answer in zip(matched, answers, strict=True)]
     return Consensus(
         columns=tuple(number[found] for found in matched),
         count=int(kept.sum()),
         classes=np.where(none, NOWHERE, number[best]),
-        unanimous=np.logical_and.reduce([other == said[0] for other in said]),
+        unanimous=np.logical_and.reduce([other == placed[0] for other in placed]),
         _answers=tuple(answers),
         _probabilities=tuple(probabilities),
     )
@@ -93,28 +93,28 @@ def match_classes(answers: Sequence[Ints], counts: Sequence[int], n_known: int) 
     [array([0, 1, 2]), array([0, 2, 1])]
     """
     names = [_by_first_image(answer, k, n_known) for answer, k in zip(answers, counts, strict=True)]
-    said = [_at(renamed, answer) for renamed, answer in zip(names, answers, strict=True)]
-    orders = _orders(said, counts, n_known)[:STARTS]
-    attempts = [_matched_from(order, said, counts, n_known) for order in orders]
-    columns = max(attempts, key=lambda attempt: _agreement(said, attempt))  # of equal ones the first
+    renamed = [_at(numbers, answer) for numbers, answer in zip(names, answers, strict=True)]
+    orders = _orders(renamed, counts, n_known)[:STARTS]
+    attempts = [_matched_from(order, renamed, counts, n_known) for order in orders]
+    columns = max(attempts, key=lambda attempt: _agreement(renamed, attempt))  # of equal ones the first
     used = np.unique(np.concatenate(columns))
-    return [np.searchsorted(used, found[renamed]) for found, renamed in zip(columns, names, strict=True)]
+    return [np.searchsorted(used, found[numbers]) for found, numbers in zip(columns, names, strict=True)]
 
 
-def _matched_from(order: Sequence[int], said: Sequence[Ints], counts: Sequence[int], n_known: int) -> list[Ints]:
+def _matched_from(order: Sequence[int], answers: Sequence[Ints], counts: Sequence[int], n_known: int) -> list[Ints]:
     """Matched one after the other, then each again with all others until no two answers agree on more images."""
     columns: dict[int, Ints] = {}
     for s in order:
-        columns[s] = _matched(said[s], counts[s], [(said[t], columns[t]) for t in columns], n_known)
+        columns[s] = _matched(answers[s], counts[s], [(answers[t], columns[t]) for t in columns], n_known)
     improved = True
     while improved:
         improved = False
         for s in order:
-            others = [(said[t], columns[t]) for t in order if t != s]
-            better = _matched(said[s], counts[s], others, n_known)
-            if _agreeing(said[s], better, others) > _agreeing(said[s], columns[s], others):
+            others = [(answers[t], columns[t]) for t in order if t != s]
+            better = _matched(answers[s], counts[s], others, n_known)
+            if _agreeing(answers[s], better, others) > _agreeing(answers[s], columns[s], others):
                 columns[s], improved = better, True
-    return [columns[s] for s in range(len(said))]
+    return [columns[s] for s in range(len(answers))]
 
 
 def _at(columns: Ints, classes: Ints) -> Ints:
@@ -132,18 +132,18 @@ def _by_first_image(answer: Ints, count: int, n_known: int) -> Ints:
     return numbers
 
 
-def _orders(said: Sequence[Ints], counts: Sequence[int], n_known: int) -> list[list[int]]:
+def _orders(answers: Sequence[Ints], counts: Sequence[int], n_known: int) -> list[list[int]]:
     """From each answer on, those first that agree more with it; the most typical answer is the first one to start at.
 
     Of answers that agree equally the content decides, so the order in which they came does not matter.
     """
-    pairs = np.zeros((len(said), len(said)), dtype=np.int64)
-    for s, answer in enumerate(said):
+    pairs = np.zeros((len(answers), len(answers)), dtype=np.int64)
+    for s, answer in enumerate(answers):
         for t in range(s):
-            other = [(said[t], np.arange(counts[t]))]
+            other = [(answers[t], np.arange(counts[t]))]
             pairs[s, t] = pairs[t, s] = _agreeing(answer, _matched(answer, counts[s], other, n_known), other)
-    content = [answer.tobytes() for answer in said]
-    every = range(len(said))
+    content = [answer.tobytes() for answer in answers]
+    every = range(len(answers))
     starts = sorted(every, key=lambda s: (-pairs[s].sum(), content[s]))
     return [sorted(every, key=lambda s: (s != first, -pairs[first, s], content[s])) for first in starts]
 
@@ -171,8 +171,8 @@ def _agreeing(mine: Ints, columns: Ints, others: Sequence[tuple[Ints, Ints]]) ->
     return sum(int(((placed == _at(theirs, answer)) & (placed >= 0)).sum()) for answer, theirs in others)
 
 
-def _agreement(said: Sequence[Ints], columns: Sequence[Ints]) -> int:
-    pairs = list(zip(said, columns, strict=True))
+def _agreement(answers: Sequence[Ints], columns: Sequence[Ints]) -> int:
+    pairs = list(zip(answers, columns, strict=True))
     return sum(_agreeing(*pair, pairs[:s]) for s, pair in enumerate(pairs))
 
 

@@ -13,7 +13,7 @@ from newfound.distributed import from_first
 from newfound.errors import MUST, SettingError, as_path, option, require
 from newfound.finished import Discovery
 from newfound.images import ImageTable
-from newfound.images.class_folders import said_of_folders
+from newfound.images.class_folders import folder_meaning
 from newfound.methods import with_own
 from newfound.runs.assignments import FEWEST, assign, write_assignment
 from newfound.runs.consensus_answer import PROBABILITIES
@@ -65,7 +65,7 @@ def discover(
         require(name, switch, isinstance(switch, bool), "True or False")
     images, places = as_path("folder", folder), {"labels": labels, "after": after, "truth": truth, "out": out}
     paths: dict[str, Any] = {name: None if place is None else as_path(name, place) for name, place in places.items()}
-    folders = said_of_folders(images, unlabelled, known, paths["labels"])
+    folders = folder_meaning(images, unlabelled, known, paths["labels"])
     begin = partial(gather, images, chosen, folders=folders, resume=resume, overwrite=overwrite, repeat=repeat)
     start = from_first(lambda: begin(report=report, screen=shown_on, **paths))
 

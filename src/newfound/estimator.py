@@ -48,8 +48,8 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
     preset : {"generic", "fine-grained", ...}, default=None
         Values of the method for a kind of data. None: by the number of samples per class.
     whitening : {"auto", "none"} or float, default=None
-        Let directions in which samples of a known class differ count less: "auto" as far as it helps with known classes
-        set aside, a number as the shrinkage. None: "auto" for "kmeans", "hdbscan" and "gcd", "none" for the others.
+        Let directions in which samples of a known class differ count less: "auto" as far as it helps to group samples
+        whose labels a check hides, a number as the shrinkage. None: "auto" for "kmeans", "hdbscan", "gcd", else "none".
     settings : dict, default=None
         Any other training setting of `newfound.Settings` or of the method by its name, such as ``{"beta": 0.5}``.
     device : str, default="auto"

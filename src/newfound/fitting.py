@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from newfound.class_count import ClassCount, count_classes
 from newfound.distributed import from_first, processes
 from newfound.errors import UserError, option
+from newfound.hdbscan import DenseCount, count_dense
 from newfound.methods import check_size, decide, is_oracle, method_of
 from newfound.screen import Screen
 from newfound.settings import QUICK_EPOCHS, DataFacts, Settings, Training
@@ -24,9 +24,6 @@ from newfound.training.learner import Prediction, Predictor
 from newfound.training.loop import Trained
 from newfound.training.task import Journal, Pretrained, Progress, Referee, Task
 from newfound.whitening_check import WhiteningCheck
-
-if TYPE_CHECKING:
-    from newfound.methods.hdbscan import DenseCount
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,6 @@ def count(pretrained: Pretrained, labels: NDArray[np.int64], screen: Screen) -> 
 
 def dense_count(pretrained: Pretrained, labels: NDArray[np.int64]) -> DenseCount:
     """How many classes HDBSCAN would find."""
-    from newfound.methods.hdbscan import count_dense
-
     features = pretrained.features
     return from_first(lambda: count_dense(features, labels))
 

@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from newfound.similar_images import Floats, Ints, nearest_among, unit_rows
+from newfound.nearest_rows import Floats, Ints, nearest_among, unit_rows
 
 DIRECTIONS = 50  # principal ones that t-SNE starts from
 LAID_OUT = 5000  # images by t-SNE itself; the others are placed among them

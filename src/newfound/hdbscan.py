@@ -3,20 +3,25 @@
 Castro Gertrudes, Zimek, Sander, Campello: A unified view of density-based methods for semi-supervised clustering and
 classification, Data Mining and Knowledge Discovery 33, 2019 (section 4.3): each of the dense groups
 (`newfound.dense_groups`) is taken whole or in parts, whichever agrees better with the labels (BCubed F-measure), and
-where no label tells, whichever is more stable. What lies in none of them is in no cluster.
+where labels do not decide, whichever is more stable. What lies in none of them is in no cluster.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from newfound.dense_groups import DenseGroups, dense_groups
+from newfound.evaluate import claimed_clusters
+from newfound.text import counted
 
 NO_CLUSTER = -1
 ROUNDING = 1e-7  # of single precision: the spread, of features of length 1, that is none
 FEWEST = 5  # images of a cluster, unless somebody asks for fewer
+FEWEST_LABELLED = 2  # images that give one more cluster the name of their class; a single label may be a mistake
 
 
 def usual_cluster_size(labelled_per_class: float) -> int:
@@ -68,7 +73,7 @@ def principal_directions(features: NDArray[np.floating], count: int) -> NDArray[
 
 
 def chosen_clusters(tree: DenseGroups, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Cut the tree so that clusters agree with the labels, and are stable where no label tells.
+    """Cut the tree so that clusters agree with the labels, and are stable where labels do not decide.
 
     >>> # Four images split into two pairs
     >>> parent, child = np.array([4, 4, 5, 5, 6, 6]), np.array([5, 6, 0, 1, 2, 3])
@@ -132,3 +137,54 @@ def _members(tree: DenseGroups, above: NDArray[np.int64], whole: NDArray[np.bool
     found[tree.child[image]] = cluster[tree.parent[image] - n]
     numbers = np.unique(found[found >= 0])
     return np.where(found >= 0, np.searchsorted(numbers, found), NO_CLUSTER).astype(np.int64)
+
+
+def named_clusters(clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int) -> NDArray[np.int64]:
+    """The class of each image: a known one for the cluster that most of its labelled images are in, and for
+    every other one whose labelled images, at least `FEWEST_LABELLED`, are all of that class; the others from
+    ``n_known`` on, `NO_CLUSTER` for none.
+
+    >>> named_clusters(np.array([0, 0, 1, 1, 2, -1]), np.array([-1, -1, 0, -1, -1, 0]), n_known=1).tolist()
+    [1, 1, 0, 0, 2, -1]
+    >>> named_clusters(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 0, 0, 0, 0]), n_known=1).tolist()
+    [0, 0, 0, 0, 0, 1]
+    """
+    placed = clusters >= 0
+    if not placed.any():
+        return clusters
+    claimed, _ = claimed_clusters(clusters[placed], labels[placed], n_known)
+    class_of = _agreed_classes(clusters, labels)
+    class_of |= {cluster: k for k, cluster in claimed.items() if ((clusters == cluster) & (labels == k)).any()}
+    others = [cluster for cluster in range(int(clusters.max()) + 1) if cluster not in class_of]
+    class_of |= {cluster: n_known + i for i, cluster in enumerate(others)}
+    number = np.array([class_of[cluster] for cluster in range(len(class_of))], dtype=np.int64)
+    return np.where(placed, number[clusters], NO_CLUSTER)
+
+
+def _agreed_classes(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[int, int]:
+    """The class of each cluster whose labelled images, enough of them, agree on it."""
+    own = {cluster: labels[(clusters == cluster) & (labels >= 0)] for cluster in range(int(clusters.max()) + 1)}
+    return {c: int(of[0]) for c, of in own.items() if len(of) >= FEWEST_LABELLED and (of == of[0]).all()}
+
+
+@dataclass(frozen=True)
+class DenseCount:
+    """How many classes there seem to be, and the share of images in none of them."""
+
+    classes: int
+    known: int
+    none: float
+
+    def __str__(self) -> str:
+        return (
+            f"{counted(self.classes, 'class')} by density, {self.known:,} of them known; "
+            f"{100 * self.none:.0f} % of the images are in none of them"
+        )
+
+
+def count_dense(features: NDArray[np.float32], labels: NDArray[np.int64]) -> DenseCount:
+    """The known classes and every other dense group, with the usual settings; labels are -1 for unlabelled."""
+    labelled, known = int((labels >= 0).sum()), int(labels.max(initial=-1)) + 1
+    clusters = density_clusters(features, labels, usual_cluster_size(labelled / max(known, 1)))
+    classes = named_clusters(clusters, labels, known)
+    return DenseCount(max(int(classes.max()) + 1, known), known, float((classes < 0).mean()))

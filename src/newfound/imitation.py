@@ -1,4 +1,4 @@
-"""A classifier of unit features that says what given probabilities say, as well as one direction per class can.
+"""A classifier of unit features that imitates given probabilities, as well as one direction per class can.
 
 Probabilities that are averaged over several models, such as those of a consensus, come from no single network. This
 finds what comes closest on top of one: the directions whose cosines with the features, divided by a temperature and
@@ -66,10 +66,10 @@ def _cross_entropy(
     for rows in _blocks(len(features), len(weight)):
         logits = features[rows] @ directions.T.astype(np.float32) / np.float32(temperature)
         logits -= logits.max(axis=1, keepdims=True)
-        said = np.exp(logits)
-        total = said.sum(axis=1, keepdims=True)
+        powers = np.exp(logits)
+        total = powers.sum(axis=1, keepdims=True)
         value -= float((probabilities[rows] * (logits - np.log(total))).sum(dtype=np.float64))
-        slope += (said / total - probabilities[rows]).T @ features[rows]
+        slope += (powers / total - probabilities[rows]).T @ features[rows]
     slope /= len(features) * temperature
     value /= len(features)
     slope -= (slope * directions).sum(axis=1, keepdims=True) * directions

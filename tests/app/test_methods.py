@@ -64,6 +64,8 @@ def test_every_method_is_listed(newfound):
     (Needs(first_training="simgcd"), ["a first training by simgcd (made for you, or taken from --stage1 RUN)"]),
     (Needs(pixels=True, strong_view=True), ["a strongly augmented view",
                                             "new views of the pixels in every step (--views fresh)"]),
+    (load("cms").NEEDS, ["at most 20,000 images"]),
+    (load("hdbscan").NEEDS, ["no --classes, as it finds their number itself"]),
 ])  # fmt: skip
 def test_what_is_needed(needs, words):
     assert needed(needs) == words

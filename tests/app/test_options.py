@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
 import pytest
 import tyro
@@ -11,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from newfound.app import main
+from newfound.app.command_with_settings import shared_defaults
 from newfound.app.option_boxes import Box, from_box, option_box, parsed_with_boxes
 from newfound.app.options import chosen_method, help_texts, paragraphs, with_present_names
 from newfound.errors import UserError
+from newfound.methods import METHODS as EVERY_METHOD
+from newfound.methods import load
+from newfound.settings import Settings
 from newfound.text import as_options
 
 
@@ -257,3 +261,28 @@ def test_an_option_may_be_a_number_or_a_word(word, value):
 def test_what_is_neither_number_nor_word_is_refused():
     with pytest.raises(UserError, match=r"whitening must be auto, none or a number; found some"):
         main.parsed(["discover", "photos", "--whitening", "some"])
+
+
+def options(**of_box):
+    """Help text and what is shown as the default, by name."""
+    hints = get_type_hints(option_box(Settings, **of_box), include_extras=True)
+    arguments = {name: hint.__metadata__[0] for name, hint in hints.items()}
+    return {name: (argument.help, argument.help_behavior_hint) for name, argument in arguments.items()}
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_a_default_is_stated_once(method):
+    shown = options(defaults=shared_defaults(load(method)))
+    assert [name for name, (text, default) in shown.items() if "Default: " in text and default] == []
+    assert all(shown[name][1] == "" for name in ("whitening", "label_balance"))
+    assert shown["momentum"][1] == "(default: 0.9)"
+
+
+@pytest.mark.parametrize(("command", "text"), [("bench", "the true number"), ("study", "the true number"),
+                                               ("tune", "estimate it"), ("discover", "estimate it")])  # fmt: skip
+def test_the_number_of_classes_means_what_it_does_there(capsys, monkeypatch, command, text):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit, match="0"):
+        main.parsed([command, "--help"])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "--classes {N,auto}" in line)
+    assert text in line

@@ -9,7 +9,7 @@ from helping.contract import run, settings_of
 from helping.wrong_methods import ACTS_BEHIND_EVERYONE
 from newfound.distributed import from_first, is_first, joined
 from newfound.methods import METHODS, load
-from newfound.training.heads import NearestCentre
+from newfound.training.nearest_centre import NearestCentre
 
 METHODS_AND_WRONG = [*map(load, METHODS), ACTS_BEHIND_EVERYONE]
 

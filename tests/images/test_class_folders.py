@@ -11,7 +11,7 @@ import pytest
 from helping.folders import labels_by_file, only_warning, put, put_image, reasons
 from newfound.errors import UserError, for_the_command_line
 from newfound.images import read_folder
-from newfound.images.class_folders import FolderMeaning, said_of_folders
+from newfound.images.class_folders import FolderMeaning, folder_meaning
 
 
 def test_class_folders_and_unlabelled_images(root):
@@ -71,9 +71,9 @@ def test_a_refused_folder_speaks_to_its_reader_only(root):
 
 def test_folders_named_in_python_are_refused_in_its_words(root):
     with pytest.raises(UserError, match=r"^unlabelled='birds': .* has no such folder; its folders: 'cat'; 'dog'"):
-        said_of_folders(root, "birds", ())
+        folder_meaning(root, "birds", ())
     with pytest.raises(UserError, match=r"^known='cat' is for class folders, and labels='l.csv' already says"):
-        said_of_folders(root, (), "cat", Path("l.csv"))
+        folder_meaning(root, (), "cat", Path("l.csv"))
 
 
 def test_names_of_classes_are_left_alone(root):

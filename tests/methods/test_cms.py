@@ -22,6 +22,7 @@ from newfound.runs.tensor_files import load_tensors
 from newfound.settings import DataFacts, Settings
 from newfound.sources.vectors import Embeddings
 from newfound.training.loop import train
+from newfound.training.nearest_centre import class_means
 from newfound.ward import MOST_ROWS
 
 LOSSES = ["cms_losses_00", "cms_losses_01"]
@@ -233,14 +234,14 @@ def test_the_prediction_is_the_cut():
     torch.testing.assert_close(own.probabilities.sum(dim=1), torch.ones(N))
     assert own.probabilities.min() >= 0
     torch.testing.assert_close(
-        found.predictor.classifier.weight, cms.class_means(own.features, cut.classes, CLASSES)
+        found.predictor.classifier.weight, class_means(own.features, cut.classes, CLASSES)
     )  # for other samples: the nearest mean of the embeddings themselves
 
 
 def test_the_class_of_the_cut_is_on_top_also_where_another_mean_is_nearer():
     rows = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.3, 1.0]]), dim=1)
     cut = cms.Cut(np.array([0, 0, 1, 1, 0]), rows, 0, [1.0])  # the last one is nearer to class 1
-    means = cms.class_means(rows, cut.classes, 3)
+    means = class_means(rows, cut.classes, 3)
     nearest = torch.cdist(rows, means).argmin(dim=1)
     assert nearest.tolist() == [0, 0, 1, 1, 1]
     probabilities = cms.cut_probabilities(cut, 3)

@@ -122,6 +122,6 @@ def test_too_few_different_images_are_named():
     assert not journal.entries
 
 
-def test_training_that_diverges_is_said():
+def test_training_that_diverges_is_reported():
     with pytest.raises(UserError, match="training diverged in epoch 1"):
         fitted(decided_for("gcd", learning_rate=1e30))

@@ -17,7 +17,7 @@ from newfound import CategoryDiscovery, fitting
 from newfound.app.main import main
 from newfound.errors import SettingError
 from newfound.methods import decide, hdbscan
-from newfound.methods.hdbscan import centres, count_dense, fit, named_clusters
+from newfound.methods.hdbscan import centres, fit
 from newfound.runs.results import read_results
 from newfound.settings import Settings
 from newfound.sources.vectors import Embeddings
@@ -99,37 +99,11 @@ def test_classes_are_not_counted_first():
     assert (same, facts.classes, count) == (settings, KNOWN, None)
 
 
-def test_a_cluster_without_labelled_images_is_nobodys():
-    clusters, labels = np.array([0, 0, 1, 1, -1]), np.array([1, -1, -1, -1, 0])
-    assert named_clusters(clusters, labels, n_known=2).tolist() == [1, 1, 2, 2, -1]
-
-
-@pytest.mark.parametrize(
-    ("labels", "named"),
-    [
-        ([0, 0, 0, 0, 0, -1], [0, 0, 0, 0, 0, 0]),  # the second group's labels agree
-        ([0, 0, 0, 0, -1, -1], [0, 0, 0, 1, 1, 1]),  # a single one may be a mistake
-        ([0, 0, 0, 0, 1, -1], [0, 0, 0, 1, 1, 1]),  # another class claims the second group
-        ([-1, -1, -1, 0, 0, 0], [1, 1, 1, 0, 0, 0]),  # no label says anything about the first one
-    ],
-)
-def test_a_second_group_of_a_known_class_has_its_name(labels, named):
-    clusters = np.repeat([0, 1], 3)
-    assert named_clusters(clusters, np.array(labels), max(labels) + 1).tolist() == named
-
-
-def test_a_group_whose_labels_differ_is_new_if_nobody_claims_it():
-    clusters, labels = np.repeat([0, 1, 2], 4), np.array([0, 0, 0, -1, 1, 1, 1, -1, 0, 1, 0, 1])
-    assert named_clusters(clusters, labels, n_known=2).tolist() == [0] * 4 + [1] * 4 + [2] * 4
-
-
 def test_a_class_in_two_places_is_one_class(monkeypatch):
     """Groups 0 and 1 have the same label."""
     monkeypatch.setattr(hdbscan, "density_clusters", lambda *_: TRUE)
     labels = np.where(LABELS > 0, LABELS - 1, LABELS)
     assert trained_on(labels=labels).prediction.classes.tolist() == np.maximum(TRUE - 1, 0).tolist()
-    found = count_dense(ROWS, labels)
-    assert (found.classes, found.known) == (CLASSES - 1, KNOWN - 1)
 
 
 # A known class without a group of its own
@@ -190,12 +164,6 @@ def test_nothing_dense_leaves_everything_out(monkeypatch):
     assert trained.none.all()
     assert trained.prediction.probabilities.shape == (N, 2)
     assert torch.isfinite(trained.prediction.probabilities).all()
-
-
-def test_the_count_is_that_of_the_classes():
-    found = count_dense(ROWS, LABELS)
-    assert (found.classes, found.known) == (CLASSES, KNOWN)
-    assert str(found).startswith("6 classes by density, 3 of them known; ")
 
 
 # Whole runs

@@ -40,8 +40,8 @@ class Golden:
         self.data = np.load(path, allow_pickle=False)
         self.features, self.n_known = torch.tensor(self.data["features"]), int(self.data["n_known"])
         self.probabilities, self.labels = self.data["probabilities"], self.data["labels"]
-        self.said = np.where(self.labels >= 0, self.labels, self.probabilities.argmax(axis=1))
-        self.candidates = np.flatnonzero((self.labels < 0) & (self.said >= self.n_known))
+        self.classes = np.where(self.labels >= 0, self.labels, self.probabilities.argmax(axis=1))
+        self.candidates = np.flatnonzero((self.labels < 0) & (self.classes >= self.n_known))
         self.how = {name: self.data[name].item() for name in ("quota", "neighbours", "least_consistency")}
 
     def selection(self, **changes):
@@ -62,7 +62,7 @@ def plain(golden):
 
 
 def test_consistency_and_score_match_the_reference(case):
-    found = agreement(case.features, case.said, case.candidates, case.how["neighbours"])
+    found = agreement(case.features, case.classes, case.candidates, case.how["neighbours"])
     for name in ("consistency", "score"):
         expected = case.data[name]
         assert np.array_equal(np.flatnonzero(~np.isnan(expected)), case.candidates)
@@ -96,24 +96,24 @@ def plane(*degrees):
 
 def test_by_hand():
     """0 and 10 agree, 20 does not; the last one's nearer neighbour, at 20, disagrees."""
-    said = np.array([2, 2, 1, 2])
-    found = agreement(plane(0, 10, 20, 180), said, np.array([0, 1, 3]), neighbours=2)
+    classes = np.array([2, 2, 1, 2])
+    found = agreement(plane(0, 10, 20, 180), classes, np.array([0, 1, 3]), neighbours=2)
     assert found.consistency == pytest.approx([0.553492, 0.5, 0.492931], abs=1e-6)
     near, far, across = (2 * math.sin(math.radians(angle / 2)) for angle in (10, 20, 160))
     further = 2 * math.sin(math.radians(85))
     assert found.scale == pytest.approx((near + far + near + near + across + further) / 6, rel=1e-12)
     assert found.score[0] == pytest.approx(math.exp(-near / found.scale) / 2, rel=1e-12)
-    one_hot = np.eye(3)[said]
+    one_hot = np.eye(3)[classes]
     assert select(plane(0, 10, 20, 180), one_hot, np.full(4, -1), 2, quota=9, neighbours=2).images[0] == 0
 
 
 def test_all_neighbours_agreeing_is_one_and_none_is_nought():
-    features, said = plane(0, 1, 2, 90, 91, 92, 180), np.array([1, 1, 1, 0, 0, 0, 1])
-    found = agreement(features, said, np.array([0, 1, 6]), neighbours=2)
+    features, classes = plane(0, 1, 2, 90, 91, 92, 180), np.array([1, 1, 1, 0, 0, 0, 1])
+    found = agreement(features, classes, np.array([0, 1, 6]), neighbours=2)
     assert found.consistency.tolist() == [1.0, 1.0, 0.0]
     assert found.score[0] > 0
     assert found.score[2] == 0.0
-    chosen = select(features, np.eye(2)[said], np.full(7, -1), 1, quota=9, neighbours=2, least_consistency=0.01)
+    chosen = select(features, np.eye(2)[classes], np.full(7, -1), 1, quota=9, neighbours=2, least_consistency=0.01)
     assert chosen.images.tolist() == [1, 0, 2]  # the middle one has the nearest neighbours
 
 
@@ -136,7 +136,7 @@ def test_of_equal_scores_the_lower_number_comes_first_and_the_quota_counts_by_cl
 def test_without_a_limit_every_candidate_is_selected(plain):
     everything = plain.selection(quota=len(plain.labels), least_consistency=0.0)
     assert sorted(everything.images) == plain.candidates.tolist()
-    assert np.array_equal(everything.classes, plain.said[everything.images])
+    assert np.array_equal(everything.classes, plain.classes[everything.images])
     assert not len(plain.selection(least_consistency=1.01).images)
 
 
@@ -161,14 +161,14 @@ def test_scaling_and_rotating_change_nothing(seed, scale):
     random = np.random.default_rng(seed)
     features = torch.from_numpy(random.normal(size=(40, 5)))
     rotation = torch.linalg.qr(torch.from_numpy(random.normal(size=(5, 5)))).Q
-    said, images = random.integers(0, 3, 40), np.arange(40)
-    expected = agreement(features, said, images, neighbours=6)
+    classes, images = random.integers(0, 3, 40), np.arange(40)
+    expected = agreement(features, classes, images, neighbours=6)
     for changed in (
         features * scale,
         features * torch.from_numpy(random.uniform(0.1, 9, (40, 1))),
         features @ rotation,
     ):
-        found = agreement(changed, said, images, neighbours=6)
+        found = agreement(changed, classes, images, neighbours=6)
         np.testing.assert_allclose(found.consistency, expected.consistency, atol=1e-9)
         np.testing.assert_allclose(found.score, expected.score, atol=1e-9)
 
@@ -180,10 +180,10 @@ def test_the_order_of_the_images_matters_among_ties_alone(seed):
     features, order = torch.from_numpy(random.normal(size=(60, 5))), random.permutation(60)
     probabilities = random.dirichlet(np.ones(4), size=60)
     labels = np.where(random.random(60) < 0.3, random.integers(0, 2, 60), -1)
-    said, how = np.where(labels >= 0, labels, probabilities.argmax(axis=1)), {"quota": 60, "neighbours": 4}
-    score = agreement(features, said, np.arange(60), neighbours=4).score
+    classes, how = np.where(labels >= 0, labels, probabilities.argmax(axis=1)), {"quota": 60, "neighbours": 4}
+    score = agreement(features, classes, np.arange(60), neighbours=4).score
     shuffled = features[torch.from_numpy(order)]
-    np.testing.assert_allclose(agreement(shuffled, said[order], np.arange(60), 4).score, score[order], atol=1e-12)
+    np.testing.assert_allclose(agreement(shuffled, classes[order], np.arange(60), 4).score, score[order], atol=1e-12)
     expected = select(features, probabilities, labels, 2, **how, least_consistency=0.3)
     found = select(shuffled, probabilities[order], labels[order], 2, **how, least_consistency=0.3)
     assert np.array_equal(found.classes, expected.classes)
@@ -326,7 +326,7 @@ def test_what_a_person_is_warned_of():
 
 
 @pytest.mark.parametrize("labels", [TRUE, np.where(np.arange(N) % 2 == 0, TRUE, -1)], ids=["all labelled", "all known"])
-def test_no_new_class_is_one_training_and_is_said(labels):
+def test_no_new_class_is_one_training_and_is_reported(labels):
     journal, screen = MemoryJournal(), Listening()
     settings = decided(labels=labels)
     fitted(settings, labels=labels, journal=journal, screen=screen)

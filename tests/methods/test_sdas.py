@@ -303,7 +303,7 @@ def anchored(settings, initial, screen=None):
     return sdas.Anchored(new_task(settings, screen=screen or Listening()), settings.method, initial)
 
 
-def test_nothing_new_is_said_and_trains_without_anchors():
+def test_nothing_new_is_reported_and_trains_without_anchors():
     screen = Listening()
     learner = anchored(decided(), sure_of(np.zeros(N, int)), screen)
     for epoch in (0, 1):

@@ -69,7 +69,7 @@ def test_other_files_of_a_run_are_shown(tmp_path):
     assert any("87.5\u00a0% of the unlabelled images are right" in sentence for sentence in content["summary"])
 
 
-def test_whitening_is_said_where_it_was_asked_for(tmp_path):
+def test_whitening_is_reported_where_it_was_asked_for(tmp_path):
     results = small_run(tmp_path)
     assert results.whitening is None
     assert not any("Whitening" in sentence for sentence in look_through(results, QUIET)[0]["summary"])

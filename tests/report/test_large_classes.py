@@ -38,7 +38,7 @@ def test_labels_of_a_fixed_number_per_class_say_nothing_about_sizes():
     assert found_in([5] * 8, [10, 20, 30, 40, 60, 80, 100, 120]) == []
 
 
-def test_nothing_is_said_without_classes_to_compare_with():
+def test_nothing_is_reported_without_classes_to_compare_with():
     assert found_in([10, 10, 1], [10, 10, 40]) == []
     assert large_known_classes(np.ones((4, 2)), np.full(4, -1), np.zeros(4, np.int64), 0) == []
 

@@ -18,7 +18,7 @@ def test_the_peak_is_that_of_the_work_alone():
     assert large - after > 0.9 * MUCH / 1e9
 
 
-def test_nothing_is_told_where_the_system_cannot_forget(tmp_path, monkeypatch):
+def test_nothing_is_reported_where_the_system_cannot_forget(tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(module, "CLEAR", tmp_path / "nowhere" / "clear_refs")
     assert peak_memory(lambda: done.append(1)) is None

@@ -181,7 +181,7 @@ def test_two_windows_do_not_overwrite_each_other(results):
         assert answer["state"]["classes"][2]["name"] == "otter"
 
 
-def test_a_disk_that_is_full_is_told(results):
+def test_a_disk_that_is_full_is_reported(results):
     with in_thread(results) as server:
         (results.run.path / "decisions.json.tmp").mkdir()  # stands in the way of every file written
         status, answer = server.decide(action="dismiss", **{"class": 2}, revision=0)

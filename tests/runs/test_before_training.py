@@ -74,7 +74,7 @@ def images(tmp_path):
     return images
 
 
-def test_what_was_said_of_a_folder_is_remembered(images, tmp_path):
+def test_what_a_folder_means_is_remembered(images, tmp_path):
     with pytest.raises(UserError, match=r"Pass unlabelled='misc' for images to sort, or known='misc'"):
         discover(images, settings(classes=4), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -66,7 +66,7 @@ def test_a_run_of_another_method_has_none(folder, tmp_path, method, message):
         discover(folder[0], fast(4, stage1=tmp_path / "one"), out=tmp_path / "two")
 
 
-def test_what_was_trained_otherwise_is_said_and_written_down(folder, tmp_path, capsys):
+def test_what_was_trained_otherwise_is_reported_and_written_down(folder, tmp_path, capsys):
     discover(folder[0], fast(4, method="simgcd", rho=0.1, epochs=1, seed=5), out=tmp_path / "one")
     taken = discover(folder[0], fast(4, stage1=tmp_path / "one"), out=tmp_path / "two", screen=Screen())
     assert f"the first training is taken from {tmp_path / 'one'}, which had" in " ".join(

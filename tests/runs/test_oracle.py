@@ -159,7 +159,7 @@ def test_a_study(newfound, tmp_path):
     assert f"warning: {ORACLE}\n" in answer.out
 
 
-def test_no_other_study_can_be_told_the_truth(newfound, tmp_path):
+def test_no_other_study_may_use_the_truth(newfound, tmp_path):
     """Its rows stand beside the paper's, which were not."""
     root, lists = write_class_folders(tmp_path)
     study = ("study", "components", "--dataset", "folder", "--root", root, "--lists", lists, "--oracle-clean-anchors")

@@ -78,7 +78,7 @@ def test_a_round_is_resumed_as_one(folder, tmp_path, newfound, monkeypatch):
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes()
 
 
-def test_what_it_was_told_last_is_what_is_resumed(folder, tmp_path):
+def test_the_last_options_are_those_that_are_resumed(folder, tmp_path):
     found = discover(folder[0], fast(4), out=tmp_path / "run")
     started = how_started(found.run)
     assert (started.folder, started.truth, started.repeat, started.report) == (folder[0], None, 1, False)

@@ -87,7 +87,7 @@ def test_a_class_of_one_seed_is_unstable():
     assert text.endswith("; 1 came out with one seed at most, and is unstable: new-2.")
 
 
-def test_a_class_that_only_other_seeds_have_is_told_once():
+def test_a_class_that_only_other_seeds_have_is_reported_once():
     own = [0, 0, 0, 0, 1, 1, 1, 1, 1]
     other = [0, 0, 0, 2, 1, 1, 1, 2, 2]
     found = compared(own, [own, other, other], size=3)

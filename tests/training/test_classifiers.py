@@ -11,7 +11,8 @@ from newfound.training.classifiers import (
     SplitClassifier,
     at_least_single,
 )
-from newfound.training.heads import CosineClassifier, NearestCentre, only
+from newfound.training.heads import CosineClassifier, only
+from newfound.training.nearest_centre import NearestCentre
 
 
 def made(kind, n_classes=5, dim=4):

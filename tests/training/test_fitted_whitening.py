@@ -123,7 +123,7 @@ def test_it_says_what_was_decided_and_why():
     assert "whitening" in found.new_tail().state_dict()
 
 
-def test_that_there_are_too_few_classes_is_said():
+def test_that_there_are_too_few_classes_is_reported():
     screen = Listening()
     whitened_by("auto", loud_views(), np.where(SOME < 3, SOME, -1), screen=screen)
     assert screen.said == ["whitening: none (too few known classes to check)"]

@@ -11,9 +11,9 @@ from helping.groups import CLASSES, DIM, LABELS, SOURCE, N
 from helping.tasks import Interrupted, batch_of, decided_for, new_task, stopping_after
 from newfound.methods.simgcd import SimGCD
 from newfound.runs.journal import MemoryJournal
-from newfound.training.heads import NearestCentre
 from newfound.training.learner import Batch, Between, Memory, Predictor, Step
 from newfound.training.loop import train
+from newfound.training.nearest_centre import NearestCentre
 
 STEPS = N // 48  # of an epoch
 

@@ -31,6 +31,7 @@ class WithSettings(Command):
 
     defaults: ClassVar[Mapping[str, object]] = {}  # of shared settings, where the command has others
     hidden: ClassVar[Collection[str]] = ()  # shared settings that the command does not take
+    texts: ClassVar[Mapping[str, str]] = {}  # help texts of shared settings that mean something else here
 
     settings: Settings
 
@@ -49,6 +50,7 @@ class WithSettings(Command):
                 Settings,
                 defaults={**shared_defaults(method), **cls.defaults},
                 hidden=(*cls.hidden, *(() if method.NEEDS.training else OF_TRAINING)),
+                texts=cls.texts,
             ),
             "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
         }
@@ -59,7 +61,7 @@ class WithSettings(Command):
 
 
 def shared_defaults(method: Method) -> dict[str, Any]:
-    """What the shared settings are where nobody chooses, as far as that can be said before the data are seen."""
+    """The defaults of the shared settings, as far as they are known before the data are seen."""
     usual = {**DEFAULTS, **method.DEFAULTS}
     of_presets = {name for values in method.PRESETS.values() for name in values}
     of_presets |= {name for name, value in AS_PUBLISHED.items() if usual[name] != value}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def asked_about(
     folder: Path, meaning: FolderMeaning, screen: Screen, ask: Callable[[str], str] | None = None
 ) -> FolderMeaning:
-    """What each folder is whose name leaves it open, as the person says; unchanged where nobody can be asked."""
+    """What each folder is whose name leaves it open, as the user answers; unchanged where nobody can be asked."""
     ask = ask or (input if _somebody_is_there() else None)
     if ask is None or not folder.is_dir():
         return meaning

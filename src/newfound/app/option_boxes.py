@@ -23,13 +23,14 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 
 class Box(NamedTuple):
     """A plain dataclass to show as a box of options: "``title`` options" and what they are ``about``, or, without a
-    title, together with the command's own options. The rest is as in `option_box`."""
+    title, together with the command's own options. ``texts`` replace help texts. The rest is as in `option_box`."""
 
     settings: type
     title: str = ""
     about: str = ""
     defaults: Mapping[str, object] = NOTHING
     hidden: Collection[str] = ()
+    texts: Mapping[str, str] = MappingProxyType({})
 
 
 Part = tuple[str, Any, Any]  # of a dataclass: the name, type and default of a field
@@ -72,16 +73,14 @@ def _arranged(parts: Sequence[Part], groups: Mapping[str, Sequence[str]], boxes:
         for title, own in grouped.items()
         if own
     ]
-    kinds += [(name, _boxed(_made(box), box.title, box.about), field()) for name, box in boxes.items() if box.title]
+    kinds += [
+        (name, _boxed(_dataclass_of(box), box.title, box.about), field()) for name, box in boxes.items() if box.title
+    ]
     return [*first, *kinds]
 
 
 def _boxed(kind: type, title: str, about: str = "") -> Any:
     return Annotated[kind, tyro.conf.arg(name=title, help=about), tyro.conf.OmitArgPrefixes]
-
-
-def _made(box: Box) -> type:
-    return option_box(box.settings, defaults=box.defaults, hidden=box.hidden)
 
 
 def _of(box: Box, values: Mapping[str, Any]) -> object:
@@ -94,24 +93,37 @@ def option_box(cls: type, *, defaults: Mapping[str, object] = NOTHING, hidden: C
     For what is None in ``cls``, a value in ``defaults`` is shown but not filled in: None means that nobody has chosen.
     What is not None in ``cls`` has its default replaced. What is ``hidden`` is no option.
     """
-    parts = _parts_of(Box(cls, defaults=defaults, hidden=hidden))
-    return make_dataclass(cls.__name__, parts, frozen=True, kw_only=True, namespace={"__doc__": cls.__doc__})
+    return _dataclass_of(Box(cls, defaults=defaults, hidden=hidden))
+
+
+def _dataclass_of(box: Box) -> type:
+    cls = box.settings
+    return make_dataclass(cls.__name__, _parts_of(box), frozen=True, kw_only=True, namespace={"__doc__": cls.__doc__})
 
 
 def _parts_of(box: Box) -> list[Part]:
     cls, defaults = box.settings, box.defaults
-    hints, texts = get_type_hints(cls), help_texts(cls)
+    hints, texts = get_type_hints(cls), {**help_texts(cls), **box.texts}
     parts: list[Part] = []
     for own in fields(cls):
         if own.name in box.hidden:
             continue
-        name, value = own.name, defaults.get(own.name)
+        name, value, text = own.name, defaults.get(own.name), texts.get(own.name)
         left_open = own.default is None
-        shown = None if not left_open or name == "classes" else "" if value is None else f"(default: {value})"
-        argument = tyro.conf.arg(help=texts.get(name), metavar=_metavar(name, hints[name]), help_behavior_hint=shown)
+        shown = None if not left_open or name == "classes" else _default_shown(value, text)
+        argument = tyro.conf.arg(help=text, metavar=_metavar(name, hints[name]), help_behavior_hint=shown)
         kind: Any = Annotated[(_typed(hints[name]), argument, *readers(name, hints[name]))]
         parts.append((name, kind, _default(own) if left_open or value is None else field(default=value)))
     return parts
+
+
+def _default_shown(value: object, text: str | None) -> str:
+    """Nothing where the help text states the default itself.
+
+    >>> _default_shown(0.5, "A share."), _default_shown(0.5, "A share. Default: a half."), _default_shown(None, "It.")
+    ('(default: 0.5)', '', '')
+    """
+    return "" if value is None or "Default: " in (text or "") else f"(default: {value})"
 
 
 def from_box(cls: type[T], parsed: object) -> T:

@@ -34,7 +34,7 @@ def export_csv(run: Path | str, out: Path | str, *, screen: Screen | None = None
     lines = [[_text(cell) for cell in row] for row in _rows(results)]
     with new_file(out) as file:
         csv.writer(file).writerows([_header(results), *lines])
-    return _told(out, lines, screen)
+    return _reported(out, lines, screen)
 
 
 def export_xlsx(run: Path | str, out: Path | str, *, screen: Screen | None = None) -> TableExport:
@@ -46,7 +46,7 @@ def export_xlsx(run: Path | str, out: Path | str, *, screen: Screen | None = Non
     rows = [[plain(cell) if isinstance(cell, str) else cell for cell in row] for row in _rows(results)]
     with new_file(out, "wb") as file:
         write_workbook(file, [_header(results), *rows])
-    return _told(out, rows, screen)
+    return _reported(out, rows, screen)
 
 
 def _header(results: Results) -> list[Cell]:
@@ -72,6 +72,6 @@ def _text(cell: Cell) -> str:
     return "" if cell is None else f"{cell:.6f}" if isinstance(cell, float) else str(cell)
 
 
-def _told(out: Path, rows: list[list[str]] | list[list[Cell]], screen: Screen | None) -> TableExport:
+def _reported(out: Path, rows: list[list[str]] | list[list[Cell]], screen: Screen | None) -> TableExport:
     (screen or Screen(quiet=True)).say(f"{len(rows):,} rows: {out}")
     return TableExport(out, len(rows))

@@ -24,35 +24,35 @@ USUALLY_UNSORTED = frozenset(_UNSORTED.split())
 
 @dataclass(frozen=True)
 class FolderMeaning:
-    """What a person says of folders at the top whose names do not say it."""
+    """What folders at the top are, where the user says so; others are judged by their names."""
 
     unlabelled: tuple[str, ...] = ()  # hold images to sort
     known: tuple[str, ...] = ()  # are known classes
 
     def over(self, earlier: FolderMeaning) -> FolderMeaning:
         """Both, where the earlier one counts for folders that this one does not name."""
-        said = {*self.unlabelled, *self.known}
+        named = {*self.unlabelled, *self.known}
         return FolderMeaning(
-            (*self.unlabelled, *(name for name in earlier.unlabelled if name not in said)),
-            (*self.known, *(name for name in earlier.known if name not in said)),
+            (*self.unlabelled, *(name for name in earlier.unlabelled if name not in named)),
+            (*self.known, *(name for name in earlier.known if name not in named)),
         )
 
     def is_class(self, folder: str) -> bool:
-        """Is it a known class, as far as anybody has said?"""
+        """Is it a known class, by what the user says or by its name?"""
         if folder in self.known:
             return True
         return folder not in self.unlabelled and folder.strip().lower() not in UNLABELLED_FOLDERS
 
     def unclear(self, folders: Iterable[str]) -> list[str]:
-        """Those whose names usually mean images that are not sorted yet, and of which nobody has said what they are."""
-        said = {*self.unlabelled, *self.known}
-        return sorted(name for name in folders if self.is_class(name) and name not in said and means_unsorted(name))
+        """Those whose names usually mean images that are not sorted yet, and that the user has not named."""
+        named = {*self.unlabelled, *self.known}
+        return sorted(name for name in folders if self.is_class(name) and name not in named and means_unsorted(name))
 
 
-def said_of_folders(
+def folder_meaning(
     root: Path, unlabelled: str | Iterable[str], known: str | Iterable[str], labels: Path | None = None
 ) -> FolderMeaning:
-    """What a person says, a name or several of each kind; raises if it cannot be meant."""
+    """What the user names, one folder or several of each kind; raises if it cannot be meant."""
     names = [(given,) if isinstance(given, str) else tuple(given) for given in (unlabelled, known)]
     if both := set(names[0]) & set(names[1]):
         raise UserError(f"the folder {min(both)!r} is named as both unlabelled and known: choose one")

@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from newfound.errors import require
 from newfound.losses import sup_con
 from newfound.mean_shift import Cut, cluster, mean_shift
 from newfound.methods import Needs
 from newfound.methods.gcd import check_new_classes, followed_centres
 from newfound.random_streams import MEMORY_VIEWS
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_positive, require_share
 from newfound.settings.value_types import checks_names
-from newfound.training.heads import NearestCentre, WideHead
+from newfound.training.heads import WideHead
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
+from newfound.training.nearest_centre import NearestCentre, class_means, with_class_on_top
 from newfound.training.schedules import learning_rate
 from newfound.training.task import Task, batches_of
 from newfound.ward import MOST_ROWS
@@ -47,7 +47,6 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
 NEEDS = Needs(most_images=MOST_ROWS)
 
 CLASS_TEMPERATURE = 0.1  # how sharply distances from the centres become probabilities; ours, as the paper has none
-FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
 @checks_names
@@ -71,11 +70,9 @@ class Settings:
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = filled(s, PRESETS[facts.preset])
-    require("neighbours", s.neighbours, s.neighbours >= 1, "at least 1")
-    for name in ("shift", "supervised_weight", "rate_floor"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
-    for name in ("temperature", "sup_con_temperature"):
-        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
+    require_at_least_1(s, "neighbours")
+    require_share(s, "shift", "supervised_weight", "rate_floor")
+    require_positive(s, "temperature", "sup_con_temperature")
     check_new_classes(facts)
     return s
 
@@ -155,14 +152,6 @@ class CMS(Learner):
         return Predictor(self.tail, NearestCentre(self.memory["centres"]), CLASS_TEMPERATURE, self.head)
 
 
-def class_means(rows: Tensor, classes: NDArray[np.int64], n_classes: int) -> Tensor:
-    """K×d: the mean of each class's rows, far away for a class without any."""
-    means = torch.full((n_classes, rows.shape[1]), FAR)
-    for k in np.unique(classes):
-        means[k] = rows[torch.from_numpy(classes == k)].mean(dim=0)
-    return means
-
-
 def cut_probabilities(cut: Cut, n_classes: int) -> Tensor:
     """N×K: by the distance from the means of the shifted rows, the class of the cut on top. [Ours: the paper has none.]
 
@@ -173,21 +162,6 @@ def cut_probabilities(cut: Cut, n_classes: int) -> Tensor:
     centres = NearestCentre(class_means(cut.rows, cut.classes, n_classes))
     logits: Tensor = centres(cut.rows)
     return with_class_on_top((logits / CLASS_TEMPERATURE).softmax(dim=1), cut.classes)
-
-
-def with_class_on_top(probabilities: Tensor, classes: NDArray[np.int64]) -> Tensor:
-    """The same N×K, but where ``classes`` has another class than the most probable one, the two change places; where it
-    has none (-1), nothing does.
-
-    >>> with_class_on_top(torch.tensor([[0.7, 0.3], [0.6, 0.4]]), np.array([1, -1]))
-    tensor([[0.3000, 0.7000],
-            [0.6000, 0.4000]])
-    """
-    rows, top = torch.arange(len(probabilities)), probabilities.argmax(dim=1)
-    own = torch.where(torch.from_numpy(classes) < 0, top, torch.from_numpy(classes))
-    changed = probabilities.clone()
-    changed[rows, top], changed[rows, own] = probabilities[rows, own], probabilities[rows, top]
-    return changed
 
 
 def cms_losses(

@@ -6,7 +6,6 @@ the clusters of plain k-means (ours), or from the best of ten draws of centres (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,16 +13,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from newfound.errors import SettingError, UserError, require
+from newfound.errors import SettingError, UserError
 from newfound.kmeans import kmeans
 from newfound.losses import contrastive_losses
 from newfound.methods import Needs
 from newfound.semi_kmeans import semi_kmeans
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.presets import DATA_SETS
+from newfound.settings.ranges import require_positive, require_share
 from newfound.settings.value_types import checks_names
-from newfound.training.heads import NearestCentre
 from newfound.training.learner import Batch, Learner, Memory, Predictor, Step
 from newfound.training.loop import Trained, train
+from newfound.training.nearest_centre import NearestCentre
 from newfound.training.start import means_at_clusters
 from newfound.training.task import Task
 
@@ -35,9 +36,7 @@ Vaze, Han, Vedaldi, Zisserman: Generalized Category Discovery, CVPR 2022; github
 contrasts the 65,536 outputs of DINO's head. On your own folder, k-means starts at clusters."""
 DEFAULTS: Mapping[str, object] = {"whitening": "auto"}
 AS_RELEASED: Mapping[str, object] = {"kmeans_start": "random"}
-PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(
-    ("cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium"), AS_RELEASED
-)
+PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(DATA_SETS, AS_RELEASED)
 NEEDS = Needs()
 
 STARTS = 10
@@ -64,9 +63,8 @@ class Settings:
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
-    require("supervised_weight", s.supervised_weight, 0 <= s.supervised_weight <= 1, "between 0 and 1")
-    for name in ("info_nce_temperature", "sup_con_temperature", "temperature"):
-        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
+    require_share(s, "supervised_weight")
+    require_positive(s, "info_nce_temperature", "sup_con_temperature", "temperature")
     check_new_classes(facts)
     return filled(s, {"kmeans_start": "clusters", **PRESETS.get(facts.preset, {})})
 

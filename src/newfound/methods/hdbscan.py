@@ -1,4 +1,4 @@
-"""HDBSCAN*(BC) on the frozen features: nothing is trained, and the number of classes is what the density says.
+"""HDBSCAN*(BC) on the frozen features: nothing is trained, and density decides the number of classes.
 
 Images that lie in no dense group are in none of the classes.
 """
@@ -16,16 +16,15 @@ from torch import Tensor
 
 from newfound.distributed import from_first
 from newfound.errors import option, require
-from newfound.evaluate import claimed_clusters
-from newfound.hdbscan import NO_CLUSTER, density_clusters, usual_cluster_size
+from newfound.hdbscan import density_clusters, named_clusters, usual_cluster_size
 from newfound.methods import Needs
-from newfound.methods.cms import class_means, with_class_on_top
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_not_negative, require_positive
 from newfound.settings.value_types import checks_names
 from newfound.text import counted
-from newfound.training.heads import NearestCentre
 from newfound.training.learner import Learner, Predictor
 from newfound.training.loop import Trained, all_features, classified
+from newfound.training.nearest_centre import NearestCentre, class_means, with_class_on_top
 from newfound.training.task import Task
 
 NAME = "hdbscan"
@@ -41,7 +40,6 @@ PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False, own_count=True)
 
 FEWEST_CLASSES = 2  # what comes after a method wants a runner-up; a class without images is far from all of them
-TOLD = 2  # labelled images that give one more group the name of their class; a single label may be a mistake
 
 
 @checks_names
@@ -53,10 +51,10 @@ class Settings:
     """The fewest images that are a class of their own. Default: half as many as a known class has labelled ones, on
     average, and at least 5."""
     min_samples: int = 1
-    """How many neighbours an image must have nearby to lie in a dense place. More of them: more images are in no
+    """How many neighbours an image must have nearby to lie in a dense place. The more, the more images are in no
     class."""
     directions: int = 0
-    """Cluster in so many principal directions. 0: on the t-SNE map that the report shows, where far more
+    """Cluster in this many principal directions. 0: on the t-SNE map that the report shows, where far more
     labelled images are grouped as their labels say."""
     temperature: float = 0.1
     """How sharply distances from the centres become probabilities."""
@@ -66,9 +64,9 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = filled(s, {"min_cluster_size": usual_cluster_size(facts.labelled_per_class)})
     assert s.min_cluster_size is not None
     require("min_cluster_size", s.min_cluster_size, s.min_cluster_size >= 2, "at least 2")
-    require("min_samples", s.min_samples, s.min_samples >= 1, "at least 1")
-    require("directions", s.directions, s.directions >= 0, "0 or more")
-    require("temperature", s.temperature, 0 < s.temperature < np.inf, "a number above 0")
+    require_at_least_1(s, "min_samples")
+    require_not_negative(s, "directions")
+    require_positive(s, "temperature")
     return s
 
 
@@ -112,57 +110,6 @@ def found_clusters(task: Task, s: Settings) -> NDArray[np.int64]:
         kept = {"clusters": torch.from_numpy(found)}
         task.journal.keep(NAME, kept)
     return kept["clusters"].numpy()
-
-
-def named_clusters(clusters: NDArray[np.int64], labels: NDArray[np.int64], n_known: int) -> NDArray[np.int64]:
-    """The class of each image: a known one for the cluster that most of its labelled images are in, and for every
-    other one whose labelled images, at least ``TOLD``, are all of that class; the others from ``n_known`` on,
-    `NO_CLUSTER` for none.
-
-    >>> named_clusters(np.array([0, 0, 1, 1, 2, -1]), np.array([-1, -1, 0, -1, -1, 0]), n_known=1).tolist()
-    [1, 1, 0, 0, 2, -1]
-    >>> named_clusters(np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 0, 0, 0, 0]), n_known=1).tolist()
-    [0, 0, 0, 0, 0, 1]
-    """
-    placed = clusters >= 0
-    if not placed.any():
-        return clusters
-    claimed, _ = claimed_clusters(clusters[placed], labels[placed], n_known)
-    meant = _told(clusters, labels)
-    meant |= {cluster: k for k, cluster in claimed.items() if ((clusters == cluster) & (labels == k)).any()}
-    others = [cluster for cluster in range(int(clusters.max()) + 1) if cluster not in meant]
-    meant |= {cluster: n_known + i for i, cluster in enumerate(others)}
-    number = np.array([meant[cluster] for cluster in range(len(meant))], dtype=np.int64)
-    return np.where(placed, number[clusters], NO_CLUSTER)
-
-
-def _told(clusters: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[int, int]:
-    """The class of each cluster whose labelled images, enough of them, agree on it."""
-    told = {cluster: labels[(clusters == cluster) & (labels >= 0)] for cluster in range(int(clusters.max()) + 1)}
-    return {c: int(own[0]) for c, own in told.items() if len(own) >= TOLD and (own == own[0]).all()}
-
-
-@dataclass(frozen=True)
-class DenseCount:
-    """How many classes there seem to be, and the share of images in none of them."""
-
-    classes: int
-    known: int
-    none: float
-
-    def __str__(self) -> str:
-        return (
-            f"{counted(self.classes, 'class')} by density, {self.known:,} of them known; "
-            f"{100 * self.none:.0f} % of the images are in none of them"
-        )
-
-
-def count_dense(features: NDArray[np.float32], labels: NDArray[np.int64]) -> DenseCount:
-    """The known classes and every other dense group, with the usual settings; labels are -1 for unlabelled."""
-    labelled, known = int((labels >= 0).sum()), int(labels.max(initial=-1)) + 1
-    clusters = density_clusters(features, labels, usual_cluster_size(labelled / max(known, 1)))
-    classes = named_clusters(clusters, labels, known)
-    return DenseCount(max(int(classes.max()) + 1, known), known, float((classes < 0).mean()))
 
 
 class Means(Learner):

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from newfound.errors import require
 from newfound.evaluate import claimed_clusters
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training
+from newfound.settings.ranges import require_positive
 from newfound.settings.value_types import checks_names
-from newfound.training.heads import NearestCentre
 from newfound.training.learner import Learner, Predictor
 from newfound.training.loop import Trained, all_features, classified
+from newfound.training.nearest_centre import FAR, NearestCentre
 from newfound.training.task import Task
 
 NAME = "kmeans"
@@ -26,8 +26,6 @@ its labelled images agree on."""
 DEFAULTS: Mapping[str, object] = {"whitening": "auto"}
 PRESETS: Mapping[str, Mapping[str, object]] = {}
 NEEDS = Needs(training=False)
-
-FAR = 100.0  # from every image: where the centre of a class is that no cluster is left for
 
 
 @checks_names
@@ -40,7 +38,7 @@ class Settings:
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
-    require("temperature", s.temperature, 0 < s.temperature < np.inf, "a number above 0")
+    require_positive(s, "temperature")
     return s
 
 

@@ -7,7 +7,6 @@ DKL applies a second softmax to the probabilities, and in Eq. 10 the entropy and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from newfound.errors import require
 from newfound.losses import simgcd_losses
 from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_not_negative, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -68,9 +67,8 @@ class Settings(simgcd.Settings):
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = simgcd.checked(filled(s, {**simgcd.rules(facts, t), **PRESETS[facts.preset]}))
-    require("ler_threshold", s.ler_threshold, 0 <= (s.ler_threshold or 0) <= 1, "between 0 and 1")
-    for name in ("ler_weight", "dkl_weight"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) < math.inf, "0 or more")
+    require_share(s, "ler_threshold")
+    require_not_negative(s, "ler_weight", "dkl_weight")
     return s
 
 

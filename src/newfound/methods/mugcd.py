@@ -14,17 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from newfound.errors import require
 from newfound.kmeans import kmeans
 from newfound.losses import labelled_cross_entropy, mean_entropy
 from newfound.methods import Needs, gcd, simgcd
 from newfound.methods.gcd import GCD
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
 from newfound.training.loop import Trained, train
-from newfound.training.schedules import teacher_temperature
 from newfound.training.start import start_at_clusters
 from newfound.training.task import Task
 from newfound.training.teacher import ema_, frozen_copy, teacher_momentum
@@ -62,8 +61,7 @@ class Settings(simgcd.Settings):
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = simgcd.checked(filled(s, {**simgcd.rules(facts, t), **PRESETS.get(facts.preset, {})}))
-    for name in ("momentum_start", "momentum_end"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
+    require_share(s, "momentum_start", "momentum_end")
     gcd.check_new_classes(facts)
     return s
 
@@ -121,10 +119,7 @@ class MeanTeacher(Learner):
         ema_(self.teacher, self.student, momentum)
 
     def schedule(self, epoch: int) -> dict[str, float]:
-        s = self.s
-        assert s.warmup_epochs is not None  # decided settings have it
-        now = teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
-        return {"teacher_temperature": now}
+        return simgcd.schedule_of(self.s, epoch)
 
     def encode(self, tokens: Tensor) -> Tensor:
         features: Tensor = self._answering()["tail"](tokens)

@@ -7,7 +7,6 @@ asked to agree with a partner, one of its own class or its nearest neighbour, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -17,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from newfound.errors import require
 from newfound.losses import labelled_cross_entropy
 from newfound.methods import Needs
 from newfound.neighbours import nearest_neighbours
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_not_negative, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
@@ -73,9 +72,8 @@ class Settings:
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = filled(s, {"start": "clusters", **PRESETS.get(facts.preset, {})})
-    require("largest_margin", s.largest_margin, 0 <= s.largest_margin <= 1, "between 0 and 1")
-    for name in ("pair_weight", "entropy_weight"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) < math.inf, "0 or more")
+    require_share(s, "largest_margin")
+    require_not_negative(s, "pair_weight", "entropy_weight")
     return s
 
 

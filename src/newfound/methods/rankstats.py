@@ -15,10 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from newfound.errors import require
 from newfound.losses import labelled_cross_entropy
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_not_negative, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.classifiers import LinearClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
@@ -66,24 +66,22 @@ class Settings:
     """How many of the largest features have to agree for two images to be taken for the same class (the paper's k). A
     smaller number finds more such pairs; positive_pairs in log.jsonl is their share."""
     labelled_pairs: Literal["labels", "ranking"] = "labels"
-    """What decides whether two labelled images are of the same class. ranking: the features, as for all other pairs,
-    which is what the released code does, though it means to use the labels."""
+    """What decides whether two labelled images are of the same class. labels: their labels. ranking: their features, as
+    for all other pairs, which is what the released code does, though it means to use the labels."""
     consistency_weight: float | None = None
     """Weight of the difference between the predictions for two views, once it has grown. Default: by --preset."""
     ramp: float | None = None
     """The share of the training in which that weight grows; 0: none. Default: by --preset."""
     rate_schedule: Literal["as-published", "as-run"] = "as-published"
-    """How the learning rate falls: to a tenth after 85 % of the epochs. as-run: after 42.5 %, and to a hundredth after
-    85 %, as in the released code of RS+, which advances its schedule twice in an epoch."""
+    """How the learning rate falls. as-published: to a tenth after 85 % of the epochs. as-run: to a tenth after 42.5 %
+    and to a hundredth after 85 %, as in the released code of RS+, which advances its schedule twice in an epoch."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     s = filled(s, {"start": "clusters", **PRESETS[facts.preset]})
-    assert s.consistency_weight is not None  # every preset has them
-    assert s.ramp is not None
-    require("strongest", s.strongest, s.strongest >= 1, "at least 1")
-    require("consistency_weight", s.consistency_weight, 0 <= s.consistency_weight < math.inf, "0 or more")
-    require("ramp", s.ramp, 0 <= s.ramp <= 1, "between 0 and 1")
+    require_at_least_1(s, "strongest")
+    require_not_negative(s, "consistency_weight")
+    require_share(s, "ramp")
     return s
 
 

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.distributed import from_first
-from newfound.errors import require
 from newfound.methods import Needs, simgcd
 from newfound.methods.sdas import at_most_two, nothing_new, usual_per_class
 from newfound.methods.simgcd import SimGCD
 from newfound.neighbours import nearest_by_distance
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.learner import Between, Prediction
 from newfound.training.loop import Trained, train
@@ -74,10 +74,8 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     quota = math.floor(usual_per_class(facts) + 0.5)
     published = {**simgcd.rules(facts, t), **PRESETS.get(facts.preset, {}), "selected_per_class": quota}
     s = simgcd.checked(filled(s, published))
-    for name in ("neighbours", "selected_per_class"):
-        require(name, getattr(s, name), getattr(s, name) >= 1, "at least 1")
-    for name in ("least_consistency", "first_share"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
+    require_at_least_1(s, "neighbours", "selected_per_class")
+    require_share(s, "least_consistency", "first_share")
     return s
 
 
@@ -142,11 +140,11 @@ class Retrained(SimGCD):
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the neighbours of images say what is said of these."""
+    """How far images are in the same class as their neighbours."""
 
-    consistency: NDArray[np.float64]  # C: weighted share of the neighbours that do, 0 to 1
-    score: NDArray[np.float64]  # C: high only where they do and are near
-    scale: float  # the mean distance from a neighbour, by which near and far are told
+    consistency: NDArray[np.float64]  # C: weighted share of the neighbours in the same class, 0 to 1
+    score: NDArray[np.float64]  # C: high only where neighbours are of the same class and near
+    scale: float  # the mean distance from a neighbour: what is near is nearer than that
 
 
 @dataclass(frozen=True)
@@ -158,11 +156,13 @@ class Selection:
     scale: float
 
 
-def agreement(features: Tensor, said: NDArray[np.int64], images: NDArray[np.int64], neighbours: int = 10) -> Agreement:
+def agreement(
+    features: Tensor, classes: NDArray[np.int64], images: NDArray[np.int64], neighbours: int = 10
+) -> Agreement:
     """Do those near these ``images`` (C numbers) belong to the same class?
 
-    ``features`` is N×d, of any lengths; ``said`` the class of each of the N images. The nearest of all others count,
-    as many as ``neighbours`` says, with weights exp(−distance / mean distance) of features made length 1.
+    ``features`` is N×d, of any lengths; ``classes`` the class of each of the N images. Of all others the nearest
+    ``neighbours`` count, with weights exp(−distance / mean distance) of features made length 1.
 
     >>> angles = torch.tensor([0.0, 10.0, 20.0, 180.0]).double().deg2rad()
     >>> plane = torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -174,7 +174,7 @@ def agreement(features: Tensor, said: NDArray[np.int64], images: NDArray[np.int6
     distances, index = (found.numpy() for found in nearest_by_distance(rows, rows[asked], neighbours, exclude=asked))
     scale = float(distances.mean()) if distances.size else 0.0
     weights = np.exp(-distances / scale) if scale > 0 else np.ones_like(distances)  # C×k
-    agreeing = (weights * (said[index] == said[images, None])).sum(axis=1)
+    agreeing = (weights * (classes[index] == classes[images, None])).sum(axis=1)
     total, k = weights.sum(axis=1), distances.shape[1]
     return Agreement(agreeing / np.where(total > 0, total, 1.0), agreeing / max(k, 1), scale)
 
@@ -201,15 +201,15 @@ def select(
     >>> select(plane, probabilities, np.full(4, -1), 2, quota=1, neighbours=2).images.tolist()
     [0]
     """
-    said = np.where(labels >= 0, labels, probabilities.argmax(axis=1))  # NumPy takes the first of equal ones
-    candidates = np.flatnonzero((labels < 0) & (said >= n_known))
-    found = agreement(features, said, candidates, neighbours)
+    classes = np.where(labels >= 0, labels, probabilities.argmax(axis=1))  # NumPy takes the first of equal ones
+    candidates = np.flatnonzero((labels < 0) & (classes >= n_known))
+    found = agreement(features, classes, candidates, neighbours)
     surest_first = np.argsort(-found.score, kind="stable")
     surest_first = surest_first[found.consistency[surest_first] >= least_consistency]
     ranked = candidates[surest_first]
-    chosen = [ranked[said[ranked] == k][:quota] for k in range(n_known, probabilities.shape[1])]
+    chosen = [ranked[classes[ranked] == k][:quota] for k in range(n_known, probabilities.shape[1])]
     images = np.concatenate([*chosen, np.empty(0, np.int64)])
-    return Selection(images, said[images], found.scale)
+    return Selection(images, classes[images], found.scale)
 
 
 def share_at(epoch: int, epochs: int, first_share: float = 0.5) -> float:

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from newfound.anchors import Anchors, calibrate, densest, most_confident, select_anchors
-from newfound.errors import SettingError, require
+from newfound.errors import SettingError
 from newfound.methods import Needs, simgcd
 from newfound.methods.simgcd import SimGCD
 from newfound.settings import FULL_EPOCHS, DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.learner import Batch, Between, Learner, Prediction, Predictor, Step
 from newfound.training.loop import Trained, train
@@ -94,10 +95,8 @@ def usual_per_class(facts: DataFacts) -> float:
 
 
 def _check(s: Settings, t: Training) -> None:
-    for name in ("anchors_per_class", "alpha"):
-        require(name, getattr(s, name), 1 <= getattr(s, name) < math.inf, "at least 1")
-    for name in ("beta", "k"):
-        require(name, getattr(s, name), 0 <= getattr(s, name) <= 1, "between 0 and 1")
+    require_at_least_1(s, "anchors_per_class", "alpha")
+    require_share(s, "beta", "k")
     one_training = s.strategy == "without-pretrain"
     if s.stage1 is not None and one_training:
         raise SettingError("stage1", s.stage1, "needs a strategy of two trainings: this run has only one")

@@ -9,10 +9,10 @@ from typing import Literal, TypeVar
 
 from torch import Tensor
 
-from newfound.errors import require
 from newfound.losses import simgcd_losses
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.ranges import require_at_least_1, require_not_negative, require_positive, require_share
 from newfound.settings.value_types import checks_names
 from newfound.training.heads import CosineClassifier
 from newfound.training.learner import Batch, Learner, Predictor, Step
@@ -90,14 +90,11 @@ def rules(facts: DataFacts, t: Training) -> dict[str, object]:
 
 def checked(s: S) -> S:
     """The same settings; raises if they make no sense."""
-    assert s.warmup_epochs is not None
-    assert s.entropy_weight is not None
-    require("warmup_epochs", s.warmup_epochs, 1 <= s.warmup_epochs < math.inf, "at least 1")
-    require("entropy_weight", s.entropy_weight, 0 <= s.entropy_weight < math.inf, "0 or more")
-    require("supervised_weight", s.supervised_weight, 0 <= s.supervised_weight <= 1, "between 0 and 1")
-    for name in ("student_temperature", "teacher_temperature", "teacher_temperature_start", "info_nce_temperature",
-                 "sup_con_temperature"):  # fmt: skip
-        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
+    require_at_least_1(s, "warmup_epochs")
+    require_not_negative(s, "entropy_weight")
+    require_share(s, "supervised_weight")
+    require_positive(s, "student_temperature", "teacher_temperature", "teacher_temperature_start")
+    require_positive(s, "info_nce_temperature", "sup_con_temperature")
     return s
 
 
@@ -108,6 +105,13 @@ def trainings(s: Settings, facts: DataFacts) -> int:
 def fit(task: Task, s: Settings) -> Trained:
     """One training."""
     return train(task, SimGCD(task, s))
+
+
+def schedule_of(s: Settings, epoch: int) -> dict[str, float]:
+    """What changes from epoch to epoch, by name."""
+    assert s.warmup_epochs is not None  # decided settings have it
+    now = teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
+    return {"teacher_temperature": now}
 
 
 class SimGCD(Learner):
@@ -151,10 +155,7 @@ class SimGCD(Learner):
         }
 
     def schedule(self, epoch: int) -> dict[str, float]:
-        s = self.s
-        assert s.warmup_epochs is not None  # decided settings have it
-        now = teacher_temperature(epoch, s.warmup_epochs, s.teacher_temperature_start, s.teacher_temperature)
-        return {"teacher_temperature": now}
+        return schedule_of(self.s, epoch)
 
     def predictor(self) -> Predictor:
         return Predictor(self.tail, self.classifier, self.s.student_temperature)

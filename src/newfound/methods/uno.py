@@ -16,9 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from newfound.errors import SettingError, require
+from newfound.errors import SettingError
 from newfound.methods import Needs
 from newfound.settings import DataFacts, Training, filled
+from newfound.settings.presets import DATA_SETS
+from newfound.settings.ranges import require_at_least_1, require_not_negative, require_positive
 from newfound.settings.value_types import checks_names
 from newfound.sinkhorn import sinkhorn
 from newfound.training.classifiers import PrototypeHead, SplitClassifier, at_least_single
@@ -38,9 +40,7 @@ folder, the known classes start at their labelled images."""
 DEFAULTS: Mapping[str, object] = {"weight_decay": 1e-4}
 # The one launch script that is public is ImageNet-100's; its values serve all data sets.
 _PUBLISHED: Mapping[str, object] = {"batch_size": 256, "heads": 5, "start": "random"}
-PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(
-    ("cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium"), _PUBLISHED
-)
+PRESETS: Mapping[str, Mapping[str, object]] = dict.fromkeys(DATA_SETS, _PUBLISHED)
 NEEDS = Needs()
 
 LOWEST_RATE = 0.001  # which warm-up starts from and the cosine ends at, unless the learning rate itself is lower
@@ -64,7 +64,7 @@ class Settings:
     sinkhorn_epsilon: float = 0.05
     """Sharpness of the pseudo-labels: cosines are divided by it."""
     sinkhorn_iterations: int = 3
-    """How often Sinkhorn-Knopp evens out the classes of a batch."""
+    """How many times Sinkhorn-Knopp evens out the classes of a batch."""
     warmup_epochs: int | None = None
     """Epochs in which the learning rate rises from 0.001 to its full value; fewer than all. Default: a twentieth of
     all, as published, at least 1; in a training of a single epoch 0."""
@@ -74,13 +74,10 @@ def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:
     warmup = min(max(1, t.epochs // 20), t.epochs - 1)
     rules = {"start": "clusters", "heads": 1 if t.device == "cpu" else 5, "warmup_epochs": warmup}
     s = filled(s, {**rules, **PRESETS.get(facts.preset, {})})
-    assert s.heads is not None
     assert s.warmup_epochs is not None
-    for name in ("heads", "overclustering", "sinkhorn_iterations"):
-        require(name, getattr(s, name), getattr(s, name) >= 1, "at least 1")
-    for name in ("student_temperature", "sinkhorn_epsilon"):
-        require(name, getattr(s, name), 0 < getattr(s, name) < math.inf, "a number above 0")
-    require("warmup_epochs", s.warmup_epochs, s.warmup_epochs >= 0, "0 or more")
+    require_at_least_1(s, "heads", "overclustering", "sinkhorn_iterations")
+    require_positive(s, "student_temperature", "sinkhorn_epsilon")
+    require_not_negative(s, "warmup_epochs")
     if s.warmup_epochs >= t.epochs:
         why = f"leaves no epoch at the full learning rate: there are only {t.epochs} epochs"
         raise SettingError("warmup_epochs", s.warmup_epochs, why)

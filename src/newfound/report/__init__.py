@@ -10,17 +10,10 @@ from threadpoolctl import threadpool_limits
 
 from newfound.atomic import write_atomically
 from newfound.report.content import page_content, stability_of
-from newfound.report.findings import (
-    SAME_FEATURES,
-    SAME_LOOK,
-    Findings,
-    duplicate_groups,
-    similar_classes,
-    similar_pairs,
-    wrong_labels,
-)
+from newfound.report.findings import Findings, similar_classes, wrong_labels
 from newfound.report.kept_map import map_of
 from newfound.report.large_classes import large_known_classes
+from newfound.report.near_duplicates import SAME_FEATURES, SAME_LOOK, duplicate_groups, similar_pairs
 from newfound.report.page import render_page
 from newfound.report.thumbnails import Thumbnails, gallery_order, make_thumbnails
 from newfound.runs.decisions import DecisionLog

@@ -12,12 +12,13 @@ import numpy as np
 
 from newfound.errors import UserError
 from newfound.methods import own_settings, reading_note
-from newfound.report.findings import Duplicates, Findings, Merge, WrongLabel
+from newfound.nearest_rows import Floats
+from newfound.report.findings import Findings, Merge, WrongLabel
 from newfound.report.large_classes import LargeClass
+from newfound.report.near_duplicates import Duplicates
 from newfound.runs.decisions import initial_state
 from newfound.runs.results import Results, read_json
 from newfound.settings import method_name
-from newfound.similar_images import Floats
 
 SHOWN = 8  # images of a class that only other seeds have
 CERTAIN, UNCERTAIN = 0.9, 0.5  # confidence from which, and below which, the summary speaks of an image

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from newfound.flat_map import flat_map
+from newfound.nearest_rows import Floats
 from newfound.runs.folder import RunFolder
-from newfound.similar_images import Floats
 
 
 def map_of(run: RunFolder, embeddings: NDArray[np.floating]) -> Floats:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from newfound.similar_images import Floats, Ints, unit_rows
+from newfound.nearest_rows import Floats, Ints, unit_rows
 
 FEWEST_OTHERS = 3  # known classes to compare with
 CLEARLY_FEWER = 3.0  # standard deviations between the labels there are and those expected

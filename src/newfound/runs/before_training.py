@@ -25,17 +25,17 @@ ENDS = 6  # of a long list: so many of the largest classes, and of the smallest
 
 
 def meaning_then(run: Path, earlier: Reviewed | None) -> FolderMeaning:
-    """What was said of the folders when the run was begun, or the one that it continues.
+    """What folders meant when the run was begun, or the one that it continues.
 
     What was a known class then still is.
     """
     path = (run if earlier is None else earlier.results.run.path) / "config.toml"
     data = read_config(path).sections.get("data", {}) if path.is_file() else {}
-    said = FolderMeaning(_names(data.get("unlabelled_folders")), _names(data.get("known_folders")))
+    meaning = FolderMeaning(_names(data.get("unlabelled_folders")), _names(data.get("known_folders")))
     if earlier is None:
-        return said
+        return meaning
     a = earlier.results.assignment
-    return said.over(
+    return meaning.over(
         FolderMeaning(known=tuple(name for name in (*a.class_names[: a.n_known], *a.unseen) if means_unsorted(name)))
     )
 

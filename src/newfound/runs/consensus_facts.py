@@ -1,4 +1,4 @@
-"""What is said about a consensus of several seeds, and kept in consensus.json."""
+"""Facts about a consensus of several seeds, kept in consensus.json."""
 
 from __future__ import annotations
 

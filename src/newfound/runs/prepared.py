@@ -41,7 +41,7 @@ class Prepared:
         return found if self.oracle is None or self.referee is None else found | {"oracle": self.referee.fingerprint}
 
     def with_seed(self, seed: int) -> Prepared:
-        """One of several runs, for which all has been counted and told."""
+        """The same run with another seed: its classes are counted already, and its warnings shown."""
         return replace(self, settings=replace(self.settings, seed=seed), count=None, one_of_several=True)
 
     @contextmanager
@@ -61,7 +61,7 @@ class Prepared:
 def prepared(
     table: ImageTable, settings: Settings, run: RunFolder, referee: Truth | None, origin: Origin, screen: Screen
 ) -> Prepared:
-    """Raise unless such a run may begin in the folder, or go on there; nothing is written yet."""
+    """Raise unless such a run may begin in the folder, or be resumed there; nothing is written yet."""
     check_names(table.class_names)
     labels, names = table.seen_classes()
     facts = DataFacts(len(table), table.n_known, table.n_labelled, len(names), classes=0)

@@ -38,7 +38,7 @@ RESULT_FILES = ("config.toml", "assignments.csv", "classes.csv", "embeddings.npy
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What a run says of its images, in the order of ``files``."""
+    """What a run found for its images, in the order of ``files``."""
 
     run: RunFolder
     files: tuple[str, ...]  # relative to root

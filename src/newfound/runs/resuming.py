@@ -17,7 +17,7 @@ SECTION = "discover"  # of config.toml
 
 @dataclass(frozen=True)
 class Started:
-    """What newfound discover was told."""
+    """The options of newfound discover."""
 
     folder: Path
     settings: Settings
@@ -29,7 +29,7 @@ class Started:
 
 
 def command_table(*, truth: Path | None, repeat: int, report: bool) -> dict[str, Any]:
-    """For config.toml: what it was told beside the images, their labels and the settings."""
+    """For config.toml: its options beside the images, their labels and the settings."""
     return {**({} if truth is None else {"truth": str(truth.resolve())}), "repeat": repeat, "report": report}
 
 

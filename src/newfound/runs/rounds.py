@@ -44,7 +44,7 @@ class Origin:
     after: Path | None = None  # an earlier run
     history: dict[str, Any] | None = None  # for round.json
     folders: FolderMeaning = field(default_factory=FolderMeaning)
-    command: dict[str, Any] | None = None  # what else newfound discover was told, for config.toml
+    command: dict[str, Any] | None = None  # other options of newfound discover, for config.toml
 
     def places(self) -> dict[str, str | list[str] | None]:
         """As config.toml has it."""

@@ -59,8 +59,8 @@ class Settings:
     """How to train. What is None is decided when a run begins: by the user's choice, the method, the data."""
 
     classes: int | None = None
-    """Total number of classes, known ones and those to discover. auto (None in Python): estimate it; newfound bench and
-    study use the true number instead. hdbscan finds its own number."""
+    """Total number of classes, known ones and those to discover. auto (None in Python): estimate it. hdbscan finds its
+    own number."""
     method: str | MethodSettings = "sdas"
     """The method to train with. newfound methods lists them; newfound discover --method NAME --help shows the options
     of one."""
@@ -95,7 +95,7 @@ class Settings:
     """Images per step. A folder with fewer images is a single batch."""
     whitening: Literal["auto", "none"] | float | None = None
     """Let directions in which images of the same known class differ count less (EfficientNets and embeddings only).
-    auto: as far as it helps k-means with labelled classes that are set aside; none if in doubt. A number: the
+    auto: as far as it helps k-means to group images whose labels a check hides; none if in doubt. A number: the
     shrinkage, from 0 (all directions alike) to 1 (no effect). Default: auto for kmeans, hdbscan and gcd, none for the
     other methods and for the preset of a data set."""
     label_balance: float | None = None
@@ -123,7 +123,7 @@ class Settings:
     """Compile the trunk and the trained part with torch.compile, on a GPU. The first step then takes minutes."""
 
     def __post_init__(self) -> None:
-        """What can be said before the data are seen: every value is of its type."""
+        """What can be checked before the data are seen: every value is of its type."""
         if isinstance(self.classes, str) and self.classes == "auto":  # as on the command line
             object.__setattr__(self, "classes", None)
         _check_method(self.method)

@@ -9,6 +9,7 @@ Preset = Literal[
 ]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 KINDS: tuple[Preset, ...] = ("generic", "fine-grained")  # of data; the others are data sets, with published values
+DATA_SETS: tuple[Preset, ...] = tuple(preset for preset in PRESETS if preset not in KINDS)
 
 FEW_IMAGES = 100  # per class; the paper's reason for other values on fine-grained sets is that they have few ("usually
 # less than 70"). This limit puts all seven of its data sets where the paper does.

@@ -28,7 +28,7 @@ class Source(Protocol):
 
     def kept_views(self, images: NDArray[np.int64]) -> NDArray[Any] | None:
         """Tokens of all views of these images that are kept, n×V×…: the evaluation view first, then weak ones; None
-        where views are made anew."""
+        where there are fresh views in every step."""
 
     def read_pair(
         self,

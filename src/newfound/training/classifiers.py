@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from newfound.training.heads import Classifier, CosineClassifier, NearestCentre
+from newfound.training.heads import Classifier, CosineClassifier
+from newfound.training.nearest_centre import NearestCentre
 
 EPSILON, MOMENTUM = 1e-5, 0.1  # of batch normalisation, as usual
 

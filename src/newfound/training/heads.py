@@ -108,26 +108,6 @@ class WideHead(nn.Module):
         return F.normalize(self.directions(self.projector(features)), dim=1)
 
 
-class NearestCentre(Classifier):
-    """Logits over clusters of unit features: one, less half the squared distance from each centre.
-
-    The nearest centre has the largest one; between centres of length 1 they are cosines, as of ``CosineClassifier``.
-    """
-
-    kind = "nearest centre"
-
-    def __init__(self, centres: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("weight", centres)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return F.linear(F.normalize(features, dim=1), self.weight, (1 - self.weight.square().sum(dim=1)) / 2)
-
-    @classmethod
-    def sized_as(cls, tensors: Mapping[str, Tensor]) -> Self:
-        return cls(torch.empty_like(tensors["weight"]))
-
-
 def parameter_groups(*modules: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups for the optimiser: biases and other 1-D tensors are never decayed."""
     parameters = [p for module in modules for p in module.parameters() if p.requires_grad]

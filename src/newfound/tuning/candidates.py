@@ -60,7 +60,7 @@ def _check(settings: Settings) -> None:
 
 
 def usual_changes(base: Settings, facts: DataFacts) -> list[dict[str, Any]]:
-    """What to compare where nobody has said it: a few methods, and what matters most to SimGCD."""
+    """What to compare by default: a few methods, and what matters most to SimGCD."""
     weight = cast(simgcd.Settings, decide(with_method(base, simgcd.NAME), facts).method).entropy_weight
     assert weight is not None  # decided settings have it
     changes: list[dict[str, Any]] = [{"entropy_weight": float(f"{factor * weight:.3g}")} for factor in (0.5, 2)]

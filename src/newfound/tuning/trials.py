@@ -93,7 +93,7 @@ def key_of(settings: Settings, split: Split, fingerprints: Sequence[str]) -> str
 
 
 def time_left(planned: Sequence[Planned], trials: Mapping[str, Trial], left: Sequence[Planned]) -> str:
-    """As far as it can be said after those that are done; what trains nothing takes no time beside the others."""
+    """An estimate from those that are done; what trains nothing takes no time beside the others."""
     done = [trial for trial in planned if trial.key in trials and trial.work()]
     if not done:
         return ""

@@ -15,6 +15,13 @@ from newfound.screen import Screen
 
 Dataset = Literal["cifar10", "cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium", "flowers", "folder"]
 
+TEXTS = {  # of newfound study, too
+    "classes": "Total number of classes, known and new. auto: the true number; hdbscan finds its own.",
+    "preset": "The method's values for a kind of data, or the published ones for a data set. Default: those of "
+    "DATASET, or for flowers and folder as in newfound discover.",
+    "seed": "For a single run, and refused here: use --repeat or --seeds.",
+}
+
 
 @paragraphs
 @dataclass(frozen=True)
@@ -26,6 +33,7 @@ class Bench(WithSettings):
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
+    texts = TEXTS
 
     dataset: Annotated[Dataset, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     """The data set: cifar10, cifar100, imagenet100, cub, cars, aircraft or herbarium; flowers, which has no published

@@ -57,7 +57,7 @@ class Count(Command):
 
     def run(self, screen: Screen) -> None:
         from newfound import fitting
-        from newfound.images.class_folders import said_of_folders
+        from newfound.images.class_folders import folder_meaning
         from newfound.images.scan import check_folder
         from newfound.runs.inputs import check_settings, read_table
         from newfound.sources.bank import default_bank_folder
@@ -69,7 +69,7 @@ class Count(Command):
         )  # fmt: skip
         check_folder(self.folder)
         check_settings(settings)
-        folders = said_of_folders(self.folder, self.unlabelled, self.known, self.labels)
+        folders = folder_meaning(self.folder, self.unlabelled, self.known, self.labels)
         if self.labels is None:
             folders = asked_about(self.folder, folders, screen)
         table = read_table(self.folder, self.labels, [self.bank_dir or default_bank_folder()], screen, folders)

@@ -67,5 +67,7 @@ def needed(needs: Needs) -> list[str]:
         "a strongly augmented view": needs.strong_view,
         "new views of the pixels in every step (--views fresh)": needs.pixels,
         "prompts in the backbone (a ViT)": needs.prompts,
+        f"at most {needs.most_images or 0:,} images": needs.most_images is not None,
+        "no --classes, as it finds their number itself": needs.own_count,
     }
     return [what for what, is_asked in asked.items() if is_asked]

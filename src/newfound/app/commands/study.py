@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from newfound.app.command_with_settings import WithSettings
-from newfound.app.commands.bench import Dataset
+from newfound.app.commands.bench import TEXTS, Dataset
 from newfound.app.options import FILE, FOLDER, NUMBER_OF_SEEDS, SEEDS, paragraphs, seeds_of
 from newfound.screen import Screen
 
@@ -26,6 +26,7 @@ class Study(WithSettings):
     """
 
     defaults = {"backbone": "dino_vitb16"}  # noqa: RUF012 - a mapping nobody changes
+    texts = TEXTS
 
     name: Annotated[StudyName, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
     """The table or figure. methods: every method there is. components: LSP and DAS. strategy, selection: when anchors

@@ -69,12 +69,12 @@ class Tune(WithSettings):
         return "Run the same command again to continue after the last training that was finished."
 
     def run(self, screen: Screen) -> None:
-        from newfound.images.class_folders import said_of_folders
+        from newfound.images.class_folders import folder_meaning
         from newfound.tuning import tune
 
         settings = replace(self.settings, epochs=None)
         changes = [change for words in self.tries for change in changes_of(words, settings)]
-        folders = said_of_folders(self.folder, self.unlabelled, self.known, self.labels)
+        folders = folder_meaning(self.folder, self.unlabelled, self.known, self.labels)
         if self.labels is None:
             folders = asked_about(self.folder, folders, screen)
         found = tune(

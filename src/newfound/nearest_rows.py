@@ -1,4 +1,4 @@
-"""Nearest neighbours by cosine, in blocks: memory stays the same however many images there are."""
+"""The nearest rows of arrays, in blocks: memory stays the same however many images there are."""
 
 from __future__ import annotations
 
