@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
 import torch
 
 from helping import contract, methods_together, wrong_methods
-from helping.groups import CLASSES, DIM, LABELS, TRUE, UNLABELLED
+from helping.groups import CLASSES, DIM, LABELS, REFEREE, TRUE, UNLABELLED
 from helping.preloaded import Ranks
 from newfound import CategoryDiscovery
 from newfound.errors import UserError
@@ -146,6 +147,24 @@ def test_a_look_at_the_truth_is_noticed():
 
 def test_no_method_names_what_belongs_to_the_loop():
     for path in (ROOT / "src" / "newfound" / "methods").glob("*.py"):
-        text = path.read_text("utf-8")
-        assert "_referee" not in text
-        assert "_oracle" not in text.replace("is_oracle", "")
+        assert "referee" not in path.read_text("utf-8")
+
+
+def test_nothing_a_method_receives_leads_to_the_referee(monkeypatch):
+    method, received = load("kmeans"), []
+    monkeypatch.setattr(method, "fit", lambda task, s, fit=method.fit: received.append(task) or fit(task, s))
+    contract.run(contract.settings_of(method), referee=REFEREE)
+    assert all(found is not REFEREE for found in reachable(received[0]))
+
+
+def reachable(start):
+    """What can be reached by attributes and items."""
+    seen, ahead = {}, [start]
+    while ahead:
+        found = ahead.pop()
+        if id(found) in seen or isinstance(found, type | ModuleType | FunctionType | str | int | float):
+            continue
+        seen[id(found)] = found
+        ahead += getattr(found, "__dict__", {}).values()
+        ahead += found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple | set) else ()
+    return list(seen.values())
