@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from newfound.errors import SettingError, UserError
-from newfound.methods import load, reading_note, with_own
-from newfound.settings import OF_TRAINING, Settings
+from newfound.methods import load, reading_note, with_own, without_effect
+from newfound.settings import Settings
 from newfound.settings.value_types import described, fits
 
 NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
@@ -24,8 +24,11 @@ OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "b
 
 
 def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
-    """The parameters as settings, each of a type that fits; what the method has no use for is left out. A method whose
-    code is not public is warned of."""
+    """The parameters as settings, each of a type that fits.
+
+    Those that have no effect with the method are left out; what was given in ``settings`` is not. A method whose code
+    is not public is warned of.
+    """
     name = parameters["method"]
     if not isinstance(name, str):
         raise ValueError(f"method must be str; found {name!r}")
@@ -39,11 +42,9 @@ def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
     for key, value in values.items():
         if not fits(value, types[key]) and value is not None:
             raise ValueError(f"{_parameter(key)} must be {described(types[key])}; found {value!r}")
-    if method.NEEDS.own_count:
-        del values["classes"]
-    if not method.NEEDS.training:
-        values = {key: value for key, value in values.items() if key not in OF_TRAINING}
-    else:
+    idle = without_effect(Settings(method=name)).keys()
+    values = {key: value for key, value in values.items() if key not in idle or key in more}
+    if "projector_width" not in idle:
         values.setdefault("projector_width", min(max(4 * n_features, NARROW), WIDE))
     seed = int(check_random_state(parameters["random_state"]).randint(np.iinfo(np.int32).max))
     settings = with_own(Settings(method=name, seed=seed), values)

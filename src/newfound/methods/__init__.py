@@ -92,16 +92,16 @@ def own_settings(settings: Settings) -> Any:
 def decide(settings: Settings, facts: DataFacts) -> Settings:
     """Settings of a run with nothing left open: the user's, else the preset's, else the method's, else the rule's."""
     method, device = method_of(settings), resolve_device(settings.device)
-    if method.NEEDS.own_count and settings.classes is not None:
-        why = f"has no effect with {method.NAME}, which finds its own number of classes"
-        raise SettingError("classes", settings.classes, why)
-    classes = None if method.NEEDS.own_count else facts.classes
+    idle = without_effect(settings)
+    if "label_balance" in idle and method.NEEDS.training:  # 0 says what it does anyway: equal chances
+        settings = replace(settings, label_balance=settings.label_balance or None)
+    for name, why in idle.items():
+        if getattr(settings, name) != getattr(Settings, name):
+            raise SettingError(name, getattr(settings, name), why)
+    classes = None if "classes" in idle else facts.classes
     facts = replace(facts, preset=settings.preset or preset_for(facts.images, facts.classes))
     published = {} if facts.preset in KINDS else AS_PUBLISHED
-    values = {**method.DEFAULTS, **published, **method.PRESETS.get(facts.preset, {})}
-    if method.NEEDS.training and not draws_half_labelled(settings):
-        settings = _without_balance(settings)
-        values["label_balance"] = None
+    values = {**method.DEFAULTS, **published, **method.PRESETS.get(facts.preset, {}), **dict.fromkeys(idle)}
     settings = decided_shared(
         replace(settings, classes=classes), facts, trains=method.NEEDS.training, values=values, device=device
     )
@@ -122,14 +122,21 @@ def is_oracle(settings: Settings) -> bool:
     return bool(getattr(settings.method, "oracle_clean_anchors", False))
 
 
-def _without_balance(settings: Settings) -> Settings:
-    """For a method that draws all images with equal chances, which is also what 0 says."""
-    if settings.label_balance:
-        why = f"has no effect with {method_name(settings)}, which draws all images with equal chances"
-        raise SettingError(
-            "label_balance", settings.label_balance, f"{why} unless {option('batches', 'half-labelled')}"
-        )
-    return replace(settings, label_balance=None)
+def without_effect(settings: Settings) -> dict[str, str]:
+    """Shared settings that have no effect with the method, and why. They are no options of it, and refused.
+
+    >>> list(without_effect(Settings(method="orca")))
+    ['label_balance']
+    """
+    needs, here, found = method_of(settings).NEEDS, f"has no effect with {method_name(settings)}", dict[str, str]()
+    if needs.own_count:
+        found["classes"] = f"{here}, which finds its own number of classes"
+    if not needs.training:
+        found |= dict.fromkeys(OF_TRAINING, f"{here}, which trains nothing")
+    elif not draws_half_labelled(settings):
+        unless = f"unless {option('batches', 'half-labelled')}"
+        found["label_balance"] = f"{here}, which draws all images with equal chances {unless}"
+    return found
 
 
 def draws_half_labelled(settings: Settings) -> bool:
@@ -186,9 +193,5 @@ def with_method(settings: Settings, name: str) -> Settings:
         for field in fields(chosen)
         if field.name in names and getattr(chosen, field.name) != field.default
     }
-    if not other.NEEDS.training:
-        settings = replace(settings, **{name: getattr(Settings, name) for name in OF_TRAINING})
-    if other.NEEDS.own_count:
-        settings = replace(settings, classes=None)
     settings = replace(settings, method=cast(MethodSettings, other.Settings(**own)))
-    return settings if draws_half_labelled(settings) else replace(settings, label_balance=None)
+    return replace(settings, **{name: getattr(Settings, name) for name in without_effect(settings)})
