@@ -115,6 +115,7 @@ def fit(
     classes as ``fewest`` are kept even if they are empty.
     """
     method, training = method_of(settings), Training.of(settings)
+    pretrained.keep_standardisation(journal)
     pretrained, whitening = whitened(pretrained, labels, settings.whitening, journal, screen)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress)

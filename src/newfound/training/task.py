@@ -109,6 +109,16 @@ class Pretrained:
         tail.fit_standardisation(self.source.evaluation(batch) for batch in batches_of(self.source, EVALUATED))
         return {"mean": tail.mean, "scale": tail.scale}
 
+    def keep_standardisation(self, journal: Journal) -> None:
+        """Once for the whole run: with fresh views, it would take as long as a pass through the trunk."""
+        if not isinstance(self._new_tail_apart(), AdapterTail):
+            return
+        kept = journal.kept("standardisation")
+        if kept is None:
+            journal.keep("standardisation", self.standardisation)
+        else:
+            self.standardisation = kept
+
     def _new_tail_apart(self) -> nn.Module:
         """One that leaves the random state as it is."""
         with torch.random.fork_rng(devices=[]):
