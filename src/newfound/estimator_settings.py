@@ -19,8 +19,7 @@ from newfound.settings.value_types import described, fits
 NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
 # Of the settings: what goes by another name here, and what has a meaning for image files alone
 RENAMED = {"classes": "n_classes", "seed": "random_state"}
-OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir", "stage1",
-             "oracle_clean_anchors")  # fmt: skip
+OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir")
 
 
 def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
@@ -36,7 +35,8 @@ def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
     types = {**get_type_hints(Settings), **get_type_hints(method.Settings)}
     own = {key: value for key, value in parameters.items() if key in types and key != "method"}
     more = dict(parameters["settings"] or {})
-    if wrong := sorted(more.keys() - (types.keys() - {*own, *RENAMED, *OF_IMAGES, "method"})):
+    of_runs = {*OF_IMAGES, method.NEEDS.first_training_from, method.NEEDS.oracle}
+    if wrong := sorted(more.keys() - (types.keys() - {*own, *RENAMED, *of_runs, "method"})):
         raise ValueError(f"settings has {', '.join(wrong)}: not a training setting, or a parameter of its own")
     values = {key: _plain(value) for key, value in {**own, **more, "classes": parameters["n_classes"]}.items()}
     for key, value in values.items():

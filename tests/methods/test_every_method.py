@@ -1,5 +1,6 @@
 """The contract of a method (CONTRIBUTING, "How to add a method"), for each of them."""
 
+import ast
 import json
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -143,6 +144,21 @@ def test_a_parameter_behind_everyone_is_noticed(apart):
 def test_a_look_at_the_truth_is_noticed():
     with pytest.raises(AssertionError, match=r"other features|other pseudo-labels"):
         contract.check_ignores_truth(wrong_methods.PEEKS_AT_TRUTH)
+
+
+def test_what_a_run_does_with_settings_of_a_method_is_said_by_its_needs():
+    """The rest knows none of them by name; but a study says which methods it has with which settings."""
+    named = {name for m in map(load, METHODS) for name in (m.NEEDS.first_training_from, m.NEEDS.oracle)} - {None}
+    assert named == {"stage1", "oracle_clean_anchors"}
+    section = "stage1"  # of config.toml
+    found = {
+        (path.name, node.value)
+        for path in (ROOT / "src" / "newfound").rglob("*.py")
+        if path.parent.name != "methods"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and node.value in named
+    }
+    assert found == {("provenance.py", section), ("studies.py", "oracle_clean_anchors")}
 
 
 def test_no_method_names_what_belongs_to_the_loop():

@@ -52,7 +52,9 @@ class WithSettings(Command):
                 defaults={**shared_defaults(method), **cls.defaults},
                 hidden=(*cls.hidden, *idle),
             ),
-            "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
+            "own": Box(
+                method.Settings, f"--method {name}", sentence(method.ABOUT), folders=[method.NEEDS.first_training_from]
+            ),
         }
         words = without_the_rest_of_help(words)
         values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes, groups=GROUPS, examples=cls.examples)

@@ -17,19 +17,20 @@ from newfound.app.options import description, help_texts, parts_of_union, reader
 T = TypeVar("T")
 
 TYPED = (int, float, str, bool, Path, NoneType)  # and Literal: other parts of a union cannot be typed
-FOLDERS = ("stage1",)  # settings that are folders, beside those called *_dir; other paths are files
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Box(NamedTuple):
     """A plain dataclass to show as a box of options: "``title`` options" and what they are ``about``, or, without a
-    title, together with the command's own options. The rest is as in `option_box`."""
+    title, together with the command's own options. Paths are files, but those called *_dir and in ``folders`` are
+    folders. The rest is as in `option_box`."""
 
     settings: type
     title: str = ""
     about: str = ""
     defaults: Mapping[str, object] = NOTHING
     hidden: Collection[str] = ()
+    folders: Collection[str | None] = ()
 
 
 Part = tuple[str, Any, Any]  # of a dataclass: the name, type and default of a field
@@ -81,7 +82,8 @@ def _boxed(kind: type, title: str, about: str = "") -> Any:
 
 
 def _made(box: Box) -> type:
-    return option_box(box.settings, defaults=box.defaults, hidden=box.hidden)
+    cls = box.settings
+    return make_dataclass(cls.__name__, _parts_of(box), frozen=True, kw_only=True, namespace={"__doc__": cls.__doc__})
 
 
 def _of(box: Box, values: Mapping[str, Any]) -> object:
@@ -94,8 +96,7 @@ def option_box(cls: type, *, defaults: Mapping[str, object] = NOTHING, hidden: C
     For what is None in ``cls``, a value in ``defaults`` is shown but not filled in: None means that nobody has chosen.
     What is not None in ``cls`` has its default replaced. What is ``hidden`` is no option.
     """
-    parts = _parts_of(Box(cls, defaults=defaults, hidden=hidden))
-    return make_dataclass(cls.__name__, parts, frozen=True, kw_only=True, namespace={"__doc__": cls.__doc__})
+    return _made(Box(cls, defaults=defaults, hidden=hidden))
 
 
 def _parts_of(box: Box) -> list[Part]:
@@ -108,7 +109,9 @@ def _parts_of(box: Box) -> list[Part]:
         name, value = own.name, defaults.get(own.name)
         left_open = own.default is None
         shown = None if not left_open or name == "classes" else "" if value is None else f"(default: {value})"
-        argument = tyro.conf.arg(help=texts.get(name), metavar=_metavar(name, hints[name]), help_behavior_hint=shown)
+        argument = tyro.conf.arg(
+            help=texts.get(name), metavar=_metavar(name, hints[name], box.folders), help_behavior_hint=shown
+        )
         kind: Any = Annotated[(_typed(hints[name]), argument, *readers(name, hints[name]))]
         parts.append((name, kind, _default(own) if left_open or value is None else field(default=value)))
     return parts
@@ -119,7 +122,7 @@ def from_box(cls: type[T], parsed: object) -> T:
     return cls(**vars(parsed))
 
 
-def _metavar(name: str, hint: Any) -> str | None:
+def _metavar(name: str, hint: Any, folders: Collection[str | None] = ()) -> str | None:
     """What an option's value is called; None: as tyro calls it.
 
     >>> _metavar("bank_dir", Path | None), _metavar("rho", float | None), _metavar("views", Literal["bank", "fresh"])
@@ -133,7 +136,7 @@ def _metavar(name: str, hint: Any) -> str | None:
         return "{" + ",".join([*words, *["N"] * (float in parts_of_union(hint))]) + "}"
     for part in parts_of_union(hint):
         if part is Path:
-            return "FOLDER" if name.endswith("_dir") or name in FOLDERS else "FILE"
+            return "FOLDER" if name.endswith("_dir") or name in folders else "FILE"
         if part in (int, float):
             return "N"
         if part is str:

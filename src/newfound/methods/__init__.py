@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError, option
@@ -39,6 +40,8 @@ class Needs:
     training: bool = True  # False: it works on the frozen features
     strong_view: bool = False  # the first of the two views is strongly augmented
     first_training: str | None = None  # the method that its first training is one of
+    first_training_from: str | None = None  # its setting that names a run to take that from
+    oracle: str | None = None  # its setting with which the loop drops wrong pseudo-labels, for analysis
     pixels: bool = False
     most_images: int | None = None  # more than these it cannot handle
     own_count: bool = False  # it finds the number of classes itself, and takes none
@@ -119,7 +122,24 @@ def check_size(settings: Settings, facts: DataFacts) -> None:
 
 def is_oracle(settings: Settings) -> bool:
     """Does the run use the truth, for analysis?"""
-    return bool(getattr(settings.method, "oracle_clean_anchors", False))
+    return oracle_setting(settings) is not None
+
+
+def oracle_setting(settings: Settings) -> str | None:
+    """The name of the setting with which the run uses the truth; None: it does not.
+
+    >>> oracle_setting(with_own(Settings(), {"oracle_clean_anchors": True})), oracle_setting(Settings())
+    ('oracle_clean_anchors', None)
+    """
+    name = method_of(settings).NEEDS.oracle
+    return name if name is not None and getattr(own_settings(settings), name) else None
+
+
+def first_training_from(settings: Settings) -> Path | None:
+    """The run to take the first training from, if one was named."""
+    name = method_of(settings).NEEDS.first_training_from
+    place: Path | None = None if name is None else getattr(own_settings(settings), name)
+    return place
 
 
 def without_effect(settings: Settings) -> dict[str, str]:
