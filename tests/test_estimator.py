@@ -103,6 +103,15 @@ def test_everything_labelled_leaves_nothing_to_find():
     assert model.score(X, TRUE) > 0.95
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_classes", [None, 4])
+def test_one_label_on_every_sample_is_what_is_predicted(n_classes):
+    """A run refuses such a folder; scikit-learn's check of it fits without a seed, and seldom notices."""
+    model = quick(n_classes=n_classes, method="kmeans").fit(X, np.full(len(X), 7))
+    assert model.classes_.tolist() == [7]
+    assert (model.predict(X) == 7).all()
+
+
 def test_empty_new_classes_are_left_out_with_a_warning():
     few = np.repeat(CENTRES, EACH, axis=0)
     with pytest.warns(ConvergenceWarning, match="2 new classes ended up empty"):
