@@ -103,6 +103,15 @@ def test_everything_labelled_leaves_nothing_to_find():
     assert model.score(X, TRUE) > 0.95
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_classes", [None, 4])
+def test_one_label_on_every_sample_is_what_is_predicted(n_classes):
+    """A run refuses such a folder; scikit-learn's check of it fits without a seed, and seldom notices."""
+    model = quick(n_classes=n_classes, method="kmeans").fit(X, np.full(len(X), 7))
+    assert model.classes_.tolist() == [7]
+    assert (model.predict(X) == 7).all()
+
+
 def test_empty_new_classes_are_left_out_with_a_warning():
     few = np.repeat(CENTRES, EACH, axis=0)
     with pytest.warns(ConvergenceWarning, match="2 new classes ended up empty"):
@@ -217,11 +226,26 @@ def test_labels_are_balanced_as_asked():
     few = np.where((Y == 0) & (np.arange(len(Y)) > 0), -1, Y)  # class 0 has one label
     plain, balanced = (quick(settings={"label_balance": b}).fit(X, few).predict_proba(X) for b in (0, 1))
     assert not np.array_equal(plain, balanced)
-    quick(settings={"label_balance": 1}, method="kmeans").fit(X, few)  # ignored, as all that is of training
     with pytest.raises(ValueError, match=r"^label_balance must be between 0 and 1; found 2$"):
         quick(settings={"label_balance": 2}).fit(X, few)
-    with pytest.raises(ValueError, match=r"^label_balance 1 has no effect with orca"):
-        quick(settings={"label_balance": 1}, method="orca").fit(X, few)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "text"),
+    [
+        ("orca", {"label_balance": 1}, r"^label_balance 1 has no effect with orca, which draws all images with equal"),
+        ("kmeans", {"label_balance": 1}, r"^label_balance 1 has no effect with kmeans, which trains nothing$"),
+        ("kmeans", {"projector_width": 64}, r"^projector_width 64 has no effect with kmeans, which trains nothing$"),
+        ("hdbscan", {"momentum": 0.8}, r"^momentum 0.8 has no effect with hdbscan, which trains nothing$"),
+        ("kmeans", {"bank_views": 4}, r"^settings has bank_views: not a training setting"),
+        ("sdas", {"stage1": "run", "oracle_clean_anchors": True}, r"^settings has oracle_clean_anchors, stage1: not"),
+    ],
+)
+def test_settings_without_effect_are_refused_and_parameters_ignored(method, settings, text):
+    with pytest.raises(ValueError, match=text):
+        quick(method=method, settings=settings).fit(X, Y)
+    if method != "sdas":
+        quick(method=method, epochs=1, learning_rate=0.1, rho=0.05).fit(X, Y)
 
 
 def test_features_are_whitened_as_asked():

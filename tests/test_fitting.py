@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from helping.contract import FACTS, LABELS, run, settings_of
+from helping.contract import FACTS, LABELS, Interrupted, Stop, assert_same, checkpoints, new_journal, run, settings_of
 from helping.groups import CLASSES, DIM, QUIET, REFEREE, SOURCE
 from newfound import fitting
 from newfound.backbones.adapter import AdapterTail
@@ -91,6 +91,20 @@ def test_k_means_is_not_computed_again_when_a_run_resumes(calls, method, tmp_pat
     assert (tmp_path / "checkpoint" / "kept-kmeans.safetensors").is_file()
     for name in ("clusters", "centres"):
         np.testing.assert_array_equal(getattr(first.task.clusters(), name), getattr(again.task.clusters(), name))
+
+
+@pytest.mark.parametrize("whitening", ["none", 0.5])
+def test_standardisation_is_not_computed_again_when_a_run_resumes(calls, whitening, tmp_path):
+    settings = settings_of(load("simgcd"), whitening=whitening)
+    whole = run(settings, new_journal(tmp_path / "whole"))
+    for _ in range(2):
+        with pytest.raises(Stop):
+            run(settings, new_journal(tmp_path / "stopped", Interrupted))
+    resumed = run(settings, new_journal(tmp_path / "stopped"))
+    assert calls["standardisation"] == 2  # of two runs
+    assert_same(whole, resumed)
+    assert checkpoints(tmp_path / "whole") == checkpoints(tmp_path / "stopped")
+    assert "kept-standardisation.safetensors" in checkpoints(tmp_path / "whole")
 
 
 def test_counting_and_training_share_what_is_computed(calls):

@@ -35,7 +35,6 @@ LONG = {  # one algorithm each, which would not read better in pieces
     "backbones/vit.py": "a vision transformer",
     "hessian.py": "eigenvalues, trace and density of a Hessian",
     "semi_kmeans.py": "semi-supervised k-means",
-    "training/loop.py": "the training loop, from top to bottom",
 }
 
 

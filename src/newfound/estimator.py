@@ -157,7 +157,7 @@ class CategoryDiscovery(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, Transf
                 settings_of(self.get_params(), self.n_features_in_), facts, lambda: pretrained, targets, screen
             )
             settings = fitting.decided(settings, facts, screen)
-            unlabelled = targets < 0  # what is labelled has its class already
+            unlabelled = targets < 0  # scikit-learn asks that one label, on every sample, is what is predicted
             found = fitting.fit(settings, facts, pretrained, targets, journal, screen, counted=unlabelled)
 
         self.n_iter_, self.whitening_ = len(journal.entries), found.whitening

@@ -12,20 +12,22 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from newfound.errors import SettingError, UserError
-from newfound.methods import load, reading_note, with_own
-from newfound.settings import OF_TRAINING, Settings
+from newfound.methods import load, reading_note, with_own, without_effect
+from newfound.settings import Settings
 from newfound.settings.value_types import described, fits
 
 NARROW, WIDE = 256, 2048  # of the projector; the latter is SimGCD's, for features of 768 numbers
 # Of the settings: what goes by another name here, and what has a meaning for image files alone
 RENAMED = {"classes": "n_classes", "seed": "random_state"}
-OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir", "stage1",
-             "oracle_clean_anchors")  # fmt: skip
+OF_IMAGES = ("backbone", "weights", "grad_from_block", "image_size", "views", "bank_views", "bank_dir")
 
 
 def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
-    """The parameters as settings, each of a type that fits; what the method has no use for is left out. A method whose
-    code is not public is warned of."""
+    """The parameters as settings, each of a type that fits.
+
+    Those that have no effect with the method are left out; what was given in ``settings`` is not. A method whose code
+    is not public is warned of.
+    """
     name = parameters["method"]
     if not isinstance(name, str):
         raise ValueError(f"method must be str; found {name!r}")
@@ -33,17 +35,16 @@ def settings_of(parameters: Mapping[str, Any], n_features: int) -> Settings:
     types = {**get_type_hints(Settings), **get_type_hints(method.Settings)}
     own = {key: value for key, value in parameters.items() if key in types and key != "method"}
     more = dict(parameters["settings"] or {})
-    if wrong := sorted(more.keys() - (types.keys() - {*own, *RENAMED, *OF_IMAGES, "method"})):
+    of_runs = {*OF_IMAGES, method.NEEDS.first_training_from, method.NEEDS.oracle}
+    if wrong := sorted(more.keys() - (types.keys() - {*own, *RENAMED, *of_runs, "method"})):
         raise ValueError(f"settings has {', '.join(wrong)}: not a training setting, or a parameter of its own")
     values = {key: _plain(value) for key, value in {**own, **more, "classes": parameters["n_classes"]}.items()}
     for key, value in values.items():
         if not fits(value, types[key]) and value is not None:
             raise ValueError(f"{_parameter(key)} must be {described(types[key])}; found {value!r}")
-    if method.NEEDS.own_count:
-        del values["classes"]
-    if not method.NEEDS.training:
-        values = {key: value for key, value in values.items() if key not in OF_TRAINING}
-    else:
+    idle = without_effect(Settings(method=name)).keys()
+    values = {key: value for key, value in values.items() if key not in idle or key in more}
+    if "projector_width" not in idle:
         values.setdefault("projector_width", min(max(4 * n_features, NARROW), WIDE))
     seed = int(check_random_state(parameters["random_state"]).randint(np.iinfo(np.int32).max))
     settings = with_own(Settings(method=name, seed=seed), values)

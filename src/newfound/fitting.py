@@ -22,7 +22,8 @@ from newfound.training.fitted_whitening import whitened
 from newfound.training.heads import only
 from newfound.training.learner import Prediction, Predictor
 from newfound.training.loop import Trained
-from newfound.training.task import Journal, Pretrained, Progress, Referee, Task
+from newfound.training.referee import Referee, refereed
+from newfound.training.task import Journal, Pretrained, Progress, Task
 from newfound.whitening_check import WhiteningCheck
 
 
@@ -109,13 +110,12 @@ def fit(
     classes as ``fewest`` are kept even if they are empty.
     """
     method, training = method_of(settings), Training.of(settings)
+    pretrained.keep_standardisation(journal)
     pretrained, whitening = whitened(pretrained, labels, settings.whitening, journal, screen)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
-        task = Task(
-            pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress, referee,
-            is_oracle(settings),
-        )  # fmt: skip
-        trained = method.fit(task, settings.method)
+        task = Task(pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress)
+        with refereed(referee, oracle=is_oracle(settings)):
+            trained = method.fit(task, settings.method)
     if trained.none is not None:
         counted = ~trained.none if counted is None else counted & ~trained.none
     kept = classes_in_use(trained.prediction, task.n_known, counted, fewest)

@@ -18,8 +18,8 @@ from newfound.app.main import parsed
 from newfound.app.options import help_texts
 from newfound.app.overview import USUAL
 from newfound.backbones import BACKBONES
-from newfound.errors import UserError
-from newfound.methods import METHODS, cms, load, sdas
+from newfound.errors import SettingError, UserError, as_option
+from newfound.methods import METHODS, cms, load, sdas, without_effect
 from newfound.settings import OF_TRAINING, Settings
 
 paths = st.sampled_from([Path("some where/ü"), Path("run"), Path("/a'b")])
@@ -240,16 +240,39 @@ def test_methods_have_their_own_options():
     [
         (["--method", "simgcd", "--beta", "0.5"], "--beta"),
         (["--method", "gcd", "--start", "random"], "--start"),
-        *((["--method", "kmeans", f"--{name.replace('_', '-')}", "1"], name.replace("_", "-")) for name in OF_TRAINING),
     ],
 )
-def test_what_means_nothing_to_the_method_is_refused(capsys, words, option):
+def test_settings_of_other_methods_are_refused(capsys, words, option):
     with pytest.raises(SystemExit, match="2"):
         parsed(["discover", "photos", *words])
     said = capsys.readouterr().err
     assert "Unrecognized options" in said
     assert option in said
     assert f"newfound discover --method {words[1]} --help" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_shared_settings_without_effect_are_neither_shown_nor_accepted(capsys, monkeypatch, method):
+    idle = without_effect(Settings(method=method))
+    shown = set(re.findall(r"--[a-z-]+(?= [N{])", help_of(capsys, monkeypatch, "discover", "--method", method)))
+    for name in ("classes", *OF_TRAINING):
+        assert (as_option(name) in shown) == (name not in idle), name
+    for name in idle:
+        with pytest.raises(SettingError, match=f"^{as_option(name)} 1 has no effect with {method}, which"):
+            parsed(["discover", "photos", "--method", method, as_option(name), "1"])
+
+
+def test_the_balance_of_labels_is_an_option_where_batches_are_half_labelled():
+    words = ["discover", "photos", "--method", "orca", "--label-balance=0.3"]
+    with pytest.raises(SettingError, match="no effect with orca, which draws all images with equal chances unless"):
+        parsed([*words, "--batches", "alike"])
+    assert parsed([*words, "--batches", "half-labelled"]).settings.label_balance == 0.3
+    with pytest.raises(SettingError, match="batches must be one of"):
+        parsed([*words, "--batches", "large"])
+
+
+def test_epochs_of_a_comparison_are_an_option_whatever_the_method():
+    assert parsed(["tune", "photos", "--method", "kmeans", "--epochs", "5"]).epochs == 5
 
 
 SEVERAL_RUNS = {"bench": ["bench", "folder"], "study": ["study", "rho", "--dataset", "folder"]}

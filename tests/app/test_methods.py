@@ -61,7 +61,10 @@ def test_every_method_is_listed(newfound):
 @pytest.mark.parametrize(("needs", "words"), [
     (Needs(), []),
     (Needs(training=False), []),
-    (Needs(first_training="simgcd"), ["a first training by simgcd (made for you, or taken from --stage1 RUN)"]),
+    (
+        Needs(first_training="simgcd", first_training_from="stage1"),
+        ["a first training by simgcd (made for you, or taken from --stage1 RUN)"],
+    ),
     (Needs(pixels=True, strong_view=True), ["a strongly augmented view",
                                             "new views of the pixels in every step (--views fresh)"]),
     (load("cms").NEEDS, ["at most 20,000 images"]),

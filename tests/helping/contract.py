@@ -22,7 +22,8 @@ from newfound.settings import DataFacts, Settings
 from newfound.sources.vectors import Embeddings
 from newfound.training import loop
 from newfound.training.learner import Learner
-from newfound.training.task import Journal, Pretrained, Referee
+from newfound.training.referee import Referee
+from newfound.training.task import Journal, Pretrained
 
 EPOCHS = 3
 FAR_APART = groups(spread=8.0)[0]

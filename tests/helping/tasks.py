@@ -10,6 +10,7 @@ from newfound.runs.journal import MemoryJournal, RunJournal
 from newfound.screen import Screen
 from newfound.settings import DataFacts, Settings, Training
 from newfound.training.learner import Batch
+from newfound.training.referee import refereed
 from newfound.training.task import Pretrained, Progress, Task
 
 QUICK = {"epochs": 4, "batch_size": 48, "projector_width": 32, "device": "cpu"}
@@ -53,18 +54,19 @@ class Listening(Screen):
         self.warnings.append(text)
 
 
-def new_task(settings, pretrained=None, labels=LABELS, *, journal=None, screen=QUIET, referee=None):
+def new_task(settings, pretrained=None, labels=LABELS, *, journal=None, screen=QUIET):
     """A task on the groups of samples, or on others."""
     training = Training.of(settings)
     return Task(
         pretrained or adapted(SOURCE), labels, settings.classes or CLASSES, settings.seed, training,
-        journal or MemoryJournal(), screen, Progress(NoBar(), training.epochs, 1), referee, is_oracle(settings),
+        journal or MemoryJournal(), screen, Progress(NoBar(), training.epochs, 1),
     )  # fmt: skip
 
 
-def fitted(settings, *about, **more):
+def fitted(settings, *about, referee=None, **more):
     """What the method of these settings makes of such a task."""
-    return method_of(settings).fit(new_task(settings, *about, **more), settings.method)
+    with refereed(referee, oracle=is_oracle(settings)):
+        return method_of(settings).fit(new_task(settings, *about, **more), settings.method)
 
 
 def batch_of(task, images, *, step=0, steps=1, epoch=0, stage=1):

@@ -9,6 +9,7 @@ from torch import nn
 
 from newfound.methods import simgcd
 from newfound.methods.simgcd import SimGCD
+from newfound.training import referee
 from newfound.training.learner import Step
 from newfound.training.loop import train
 
@@ -69,12 +70,13 @@ class ActsBehindEveryone(SimGCD):
 
 
 class PeeksAtTruth(SimGCD):
-    """It knows where the loop keeps its referee, and trains harder where that is pleased."""
+    """It imports where the loop finds its referee, and trains harder where that is pleased."""
 
     def __init__(self, task, s):
         super().__init__(task, s)
         everything_in_one = torch.zeros(len(task.labels), dtype=torch.long).numpy()
-        self.pace = 1.0 if task._referee is None else 1 + task._referee.accuracy(everything_in_one)["all"]
+        asked = referee._present.get().referee
+        self.pace = 1.0 if asked is None else 1 + asked.accuracy(everything_in_one)["all"]
 
     def losses(self, batch):
         step = super().losses(batch)

@@ -1,14 +1,16 @@
 """The contract of a method (CONTRIBUTING, "How to add a method"), for each of them."""
 
+import ast
 import json
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
 import torch
 
 from helping import contract, methods_together, wrong_methods
-from helping.groups import CLASSES, DIM, LABELS, TRUE, UNLABELLED
+from helping.groups import CLASSES, DIM, LABELS, REFEREE, TRUE, UNLABELLED
 from helping.preloaded import Ranks
 from newfound import CategoryDiscovery
 from newfound.errors import UserError
@@ -144,8 +146,41 @@ def test_a_look_at_the_truth_is_noticed():
         contract.check_ignores_truth(wrong_methods.PEEKS_AT_TRUTH)
 
 
+def test_what_a_run_does_with_settings_of_a_method_is_said_by_its_needs():
+    """The rest knows none of them by name; but a study says which methods it has with which settings."""
+    named = {name for m in map(load, METHODS) for name in (m.NEEDS.first_training_from, m.NEEDS.oracle)} - {None}
+    assert named == {"stage1", "oracle_clean_anchors"}
+    section = "stage1"  # of config.toml
+    found = {
+        (path.name, node.value)
+        for path in (ROOT / "src" / "newfound").rglob("*.py")
+        if path.parent.name != "methods"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and node.value in named
+    }
+    assert found == {("provenance.py", section), ("studies.py", "oracle_clean_anchors")}
+
+
 def test_no_method_names_what_belongs_to_the_loop():
     for path in (ROOT / "src" / "newfound" / "methods").glob("*.py"):
-        text = path.read_text("utf-8")
-        assert "_referee" not in text
-        assert "_oracle" not in text.replace("is_oracle", "")
+        assert "referee" not in path.read_text("utf-8")
+
+
+def test_nothing_a_method_receives_leads_to_the_referee(monkeypatch):
+    method, received = load("kmeans"), []
+    monkeypatch.setattr(method, "fit", lambda task, s, fit=method.fit: received.append(task) or fit(task, s))
+    contract.run(contract.settings_of(method), referee=REFEREE)
+    assert all(found is not REFEREE for found in reachable(received[0]))
+
+
+def reachable(start):
+    """What can be reached by attributes and items."""
+    seen, ahead = {}, [start]
+    while ahead:
+        found = ahead.pop()
+        if id(found) in seen or isinstance(found, type | ModuleType | FunctionType | str | int | float):
+            continue
+        seen[id(found)] = found
+        ahead += getattr(found, "__dict__", {}).values()
+        ahead += found.values() if isinstance(found, dict) else found if isinstance(found, list | tuple | set) else ()
+    return list(seen.values())

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -46,6 +48,17 @@ def test_two_best_in_blocks(monkeypatch):
     whole = two_best(scores)
     monkeypatch.setattr(module, "ROWS", 7)
     np.testing.assert_array_equal(two_best(scores), whole)
+
+
+def test_assigning_needs_little_memory_beside_the_probabilities():
+    n, k = 10_000, 400
+    probabilities = torch.rand(n, k, generator=torch.Generator().manual_seed(0))
+    found = Found(None, Prediction(torch.zeros(n, 2), probabilities), np.zeros(n, dtype=bool), 0, task=None)
+    tracemalloc.start()
+    assert len(assign(found, ("cat",)).runner_up) == n
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * k * 8 / 8  # of a copy in double precision
 
 
 def test_table_of_classes():

@@ -3,10 +3,12 @@
 import csv
 import json
 import shutil
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -192,6 +194,26 @@ def test_the_table_is_that_of_a_naive_loop(answer, n_known, batch):
         part = slice(start, start + batch)
         found += label(files[part], probabilities[part], likeness[part], classes, refused=0.01).rows()
     assert found == list(naive_rows(probabilities, likeness, names, n_known, refused=0.01))
+
+
+def test_memory_does_not_grow_with_images_times_classes(tmp_path, monkeypatch):
+    n, k, random = 3_000, 1_000, np.random.default_rng(0)
+
+    class ManyClasses:
+        class_names, n_known, oracle, reading = tuple(f"class {i % 600}" for i in range(k)), 100, False, ""
+
+        def label(self, tokens):
+            return random.dirichlet(np.ones(k), len(tokens)), np.ones(len(tokens))
+
+    batches = [[(f"{i}.png", torch.zeros(1)) for i in range(start, start + 100)] for start in range(0, n, 100)]
+    monkeypatch.setattr(module, "load_model", lambda *_, **__: ManyClasses())
+    monkeypatch.setattr(module, "_batches", lambda *_: ((batch, []) for batch in batches))
+    tracemalloc.start()
+    labelled = predict(tmp_path, np.zeros((8, 8, 3), np.uint8))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(labelled) == n
+    assert peak < n * k * 8 / 3
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from newfound.app.command import Command
 from newfound.app.option_boxes import Box, parsed_with_boxes
-from newfound.app.options import chosen_method, with_present_names, without_the_rest_of_help
-from newfound.methods import METHODS, Method, load
-from newfound.settings import AS_PUBLISHED, DEFAULTS, OF_TRAINING, ON_OWN_IMAGES, Settings
+from newfound.app.options import chosen_method, typed_value, with_present_names, without_the_rest_of_help
+from newfound.errors import SettingError, as_option
+from newfound.methods import METHODS, Method, load, with_own, without_effect
+from newfound.settings import AS_PUBLISHED, DEFAULTS, ON_OWN_IMAGES, Settings
 from newfound.text import sentence
 
 GROUPS = {  # of options, as --help shows them: those that people need first, then the rest
@@ -44,20 +45,34 @@ class WithSettings(Command):
         """Read --method first, then the options it has."""
         words = with_present_names(words, cls.former_names)
         name = chosen_method(words, str(Settings.method), METHODS)
+        idle = cls._without_effect(name, words)
         prog, method = prog if name == Settings.method else f"{prog} --method {name}", load(name)
         boxes = {
             "settings": Box(
                 Settings,
                 defaults={**shared_defaults(method), **cls.defaults},
-                hidden=(*cls.hidden, *(() if method.NEEDS.training else OF_TRAINING)),
+                hidden=(*cls.hidden, *idle),
                 texts=cls.texts,
             ),
-            "own": Box(method.Settings, f"--method {name}", sentence(method.ABOUT)),
+            "own": Box(
+                method.Settings, f"--method {name}", sentence(method.ABOUT), folders=[method.NEEDS.first_training_from]
+            ),
         }
         words = without_the_rest_of_help(words)
         values = parsed_with_boxes(cls, words, prog=prog, boxes=boxes, groups=GROUPS, examples=cls.examples)
         own, settings = values.pop("own"), values.pop("settings")
         return cls(**values, settings=settings if own == method.Settings() else replace(settings, method=own))
+
+    @classmethod
+    def _without_effect(cls, name: str, words: Sequence[str]) -> Collection[str]:
+        """Shared settings that are no options with this method; raises if one of them is among the words."""
+        batches = typed_value(words, "--batches") if "batches" in load(name).Settings.__dataclass_fields__ else None
+        idle = without_effect(with_own(Settings(method=name), {} if batches is None else {"batches": batches}))
+        for setting in idle.keys() - {field.name for field in fields(cls)}:
+            value = typed_value(words, as_option(setting))
+            if value is not None:
+                raise SettingError(setting, value, idle[setting])
+        return idle
 
 
 def shared_defaults(method: Method) -> dict[str, Any]:

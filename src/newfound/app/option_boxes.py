@@ -17,13 +17,13 @@ from newfound.app.options import description, help_texts, parts_of_union, reader
 T = TypeVar("T")
 
 TYPED = (int, float, str, bool, Path, NoneType)  # and Literal: other parts of a union cannot be typed
-FOLDERS = ("stage1",)  # settings that are folders, beside those called *_dir; other paths are files
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 class Box(NamedTuple):
     """A plain dataclass to show as a box of options: "``title`` options" and what they are ``about``, or, without a
-    title, together with the command's own options. ``texts`` replace help texts. The rest is as in `option_box`."""
+    title, together with the command's own options. ``texts`` replace help texts. Paths are files, but those called
+    *_dir and in ``folders`` are folders. The rest is as in `option_box`."""
 
     settings: type
     title: str = ""
@@ -31,6 +31,7 @@ class Box(NamedTuple):
     defaults: Mapping[str, object] = NOTHING
     hidden: Collection[str] = ()
     texts: Mapping[str, str] = MappingProxyType({})
+    folders: Collection[str | None] = ()
 
 
 Part = tuple[str, Any, Any]  # of a dataclass: the name, type and default of a field
@@ -111,7 +112,7 @@ def _parts_of(box: Box) -> list[Part]:
         name, value, text = own.name, defaults.get(own.name), texts.get(own.name)
         left_open = own.default is None
         shown = None if not left_open or name == "classes" else _default_shown(value, text)
-        argument = tyro.conf.arg(help=text, metavar=_metavar(name, hints[name]), help_behavior_hint=shown)
+        argument = tyro.conf.arg(help=text, metavar=_metavar(name, hints[name], box.folders), help_behavior_hint=shown)
         kind: Any = Annotated[(_typed(hints[name]), argument, *readers(name, hints[name]))]
         parts.append((name, kind, _default(own) if left_open or value is None else field(default=value)))
     return parts
@@ -131,7 +132,7 @@ def from_box(cls: type[T], parsed: object) -> T:
     return cls(**vars(parsed))
 
 
-def _metavar(name: str, hint: Any) -> str | None:
+def _metavar(name: str, hint: Any, folders: Collection[str | None] = ()) -> str | None:
     """What an option's value is called; None: as tyro calls it.
 
     >>> _metavar("bank_dir", Path | None), _metavar("rho", float | None), _metavar("views", Literal["bank", "fresh"])
@@ -145,7 +146,7 @@ def _metavar(name: str, hint: Any) -> str | None:
         return "{" + ",".join([*words, *["N"] * (float in parts_of_union(hint))]) + "}"
     for part in parts_of_union(hint):
         if part is Path:
-            return "FOLDER" if name.endswith("_dir") or name in FOLDERS else "FILE"
+            return "FOLDER" if name.endswith("_dir") or name in folders else "FILE"
         if part in (int, float):
             return "N"
         if part is str:

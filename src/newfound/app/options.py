@@ -112,15 +112,26 @@ def chosen_method(words: Sequence[str], default: str, names: Collection[str]) ->
     >>> chosen_method(["photos", "--method", "gcd", "--beta", "1"], "sdas", ["sdas", "gcd"])
     'gcd'
     """
-    chosen = default
-    for word, following in pairwise([*words, "--"]):
-        if word.startswith("--method="):
-            chosen = word.removeprefix("--method=")
-        elif word == "--method" and not following.startswith("--"):
-            chosen = following
+    chosen = typed_value(words, "--method")
+    chosen = default if chosen is None else chosen
     if chosen not in names:
         raise UserError(f"there is no --method {chosen}{did_you_mean(chosen, names)}; there are {', '.join(names)}")
     return chosen
+
+
+def typed_value(words: Sequence[str], option: str) -> str | None:
+    """What is typed as the value of an option; the last one counts.
+
+    >>> typed_value(["photos", "--rho=0", "--rho", "0.1"], "--rho"), typed_value(["photos"], "--rho")
+    ('0.1', None)
+    """
+    value = None
+    for word, following in pairwise([*words, "--"]):
+        if word.startswith(f"{option}="):
+            value = word.removeprefix(f"{option}=")
+        elif word == option and not following.startswith("--"):
+            value = following
+    return value
 
 
 # Numbers

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from newfound.errors import SettingError, UserError, option
@@ -39,6 +40,8 @@ class Needs:
     training: bool = True  # False: it works on the frozen features
     strong_view: bool = False  # the first of the two views is strongly augmented
     first_training: str | None = None  # the method that its first training is one of
+    first_training_from: str | None = None  # its setting that names a run to take that from
+    oracle: str | None = None  # its setting with which the loop drops wrong pseudo-labels, for analysis
     pixels: bool = False
     most_images: int | None = None  # more than these it cannot handle
     own_count: bool = False  # it finds the number of classes itself, and takes none
@@ -92,16 +95,16 @@ def own_settings(settings: Settings) -> Any:
 def decide(settings: Settings, facts: DataFacts) -> Settings:
     """Settings of a run with nothing left open: the user's, else the preset's, else the method's, else the rule's."""
     method, device = method_of(settings), resolve_device(settings.device)
-    if method.NEEDS.own_count and settings.classes is not None:
-        why = f"has no effect with {method.NAME}, which finds its own number of classes"
-        raise SettingError("classes", settings.classes, why)
-    classes = None if method.NEEDS.own_count else facts.classes
+    idle = without_effect(settings)
+    if "label_balance" in idle and method.NEEDS.training:  # 0 says what it does anyway: equal chances
+        settings = replace(settings, label_balance=settings.label_balance or None)
+    for name, why in idle.items():
+        if getattr(settings, name) != getattr(Settings, name):
+            raise SettingError(name, getattr(settings, name), why)
+    classes = None if "classes" in idle else facts.classes
     facts = replace(facts, preset=settings.preset or preset_for(facts.images, facts.classes))
     published = {} if facts.preset in KINDS else AS_PUBLISHED
-    values = {**method.DEFAULTS, **published, **method.PRESETS.get(facts.preset, {})}
-    if method.NEEDS.training and not draws_half_labelled(settings):
-        settings = _without_balance(settings)
-        values["label_balance"] = None
+    values = {**method.DEFAULTS, **published, **method.PRESETS.get(facts.preset, {}), **dict.fromkeys(idle)}
     settings = decided_shared(
         replace(settings, classes=classes), facts, trains=method.NEEDS.training, values=values, device=device
     )
@@ -119,17 +122,41 @@ def check_size(settings: Settings, facts: DataFacts) -> None:
 
 def is_oracle(settings: Settings) -> bool:
     """Does the run use the truth, for analysis?"""
-    return bool(getattr(settings.method, "oracle_clean_anchors", False))
+    return oracle_setting(settings) is not None
 
 
-def _without_balance(settings: Settings) -> Settings:
-    """For a method that draws all images with equal chances, which is also what 0 says."""
-    if settings.label_balance:
-        why = f"has no effect with {method_name(settings)}, which draws all images with equal chances"
-        raise SettingError(
-            "label_balance", settings.label_balance, f"{why} unless {option('batches', 'half-labelled')}"
-        )
-    return replace(settings, label_balance=None)
+def oracle_setting(settings: Settings) -> str | None:
+    """The name of the setting with which the run uses the truth; None: it does not.
+
+    >>> oracle_setting(with_own(Settings(), {"oracle_clean_anchors": True})), oracle_setting(Settings())
+    ('oracle_clean_anchors', None)
+    """
+    name = method_of(settings).NEEDS.oracle
+    return name if name is not None and getattr(own_settings(settings), name) else None
+
+
+def first_training_from(settings: Settings) -> Path | None:
+    """The run to take the first training from, if one was named."""
+    name = method_of(settings).NEEDS.first_training_from
+    place: Path | None = None if name is None else getattr(own_settings(settings), name)
+    return place
+
+
+def without_effect(settings: Settings) -> dict[str, str]:
+    """Shared settings that have no effect with the method, and why. They are no options of it, and refused.
+
+    >>> list(without_effect(Settings(method="orca")))
+    ['label_balance']
+    """
+    needs, here, found = method_of(settings).NEEDS, f"has no effect with {method_name(settings)}", dict[str, str]()
+    if needs.own_count:
+        found["classes"] = f"{here}, which finds its own number of classes"
+    if not needs.training:
+        found |= dict.fromkeys(OF_TRAINING, f"{here}, which trains nothing")
+    elif not draws_half_labelled(settings):
+        unless = f"unless {option('batches', 'half-labelled')}"
+        found["label_balance"] = f"{here}, which draws all images with equal chances {unless}"
+    return found
 
 
 def draws_half_labelled(settings: Settings) -> bool:
@@ -186,9 +213,5 @@ def with_method(settings: Settings, name: str) -> Settings:
         for field in fields(chosen)
         if field.name in names and getattr(chosen, field.name) != field.default
     }
-    if not other.NEEDS.training:
-        settings = replace(settings, **{name: getattr(Settings, name) for name in OF_TRAINING})
-    if other.NEEDS.own_count:
-        settings = replace(settings, classes=None)
     settings = replace(settings, method=cast(MethodSettings, other.Settings(**own)))
-    return settings if draws_half_labelled(settings) else replace(settings, label_balance=None)
+    return replace(settings, **{name: getattr(Settings, name) for name in without_effect(settings)})

@@ -40,7 +40,7 @@ your own folder, the classifier starts at clusters of the first training's featu
 READING = True
 DEFAULTS: Mapping[str, object] = {}
 PRESETS: Mapping[str, Mapping[str, object]] = simgcd.PRESETS  # the weight of the mean entropy is SimGCD's: a reading
-NEEDS = Needs(strong_view=True, first_training="gcd")
+NEEDS = Needs(strong_view=True, first_training="gcd", first_training_from="stage1")
 
 
 @checks_names

@@ -67,7 +67,7 @@ class Settings:
     """Weight of the entropy of the mean prediction, which keeps classes from staying empty."""
     batches: Literal["alike", "half-labelled"] = "alike"
     """Which images a batch is drawn from. alike: all of them with equal chances, as published. half-labelled: labelled
-    ones more often, so that they are half of a batch, as for the other methods."""
+    ones more often, so that they are half of a batch, as for the other methods; --label-balance is then an option."""
 
 
 def decided(s: Settings, facts: DataFacts, t: Training) -> Settings:

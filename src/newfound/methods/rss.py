@@ -46,7 +46,7 @@ independent reference of that reading. On your own folder, the classifier starts
 READING = True
 DEFAULTS: Mapping[str, object] = {}
 PRESETS: Mapping[str, Mapping[str, object]] = simgcd.PRESETS  # both trainings are SimGCD's: a reading
-NEEDS = Needs(first_training="simgcd")
+NEEDS = Needs(first_training="simgcd", first_training_from="stage1")
 
 ROUNDING = 1e-9  # a share of a number of images that is whole but for rounding counts as whole
 

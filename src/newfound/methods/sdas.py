@@ -47,7 +47,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
     **{name: {**GENERIC, **simgcd.PRESETS[name]} for name in ("cifar10", "cifar100", "imagenet100")},
     **{name: {**FINE_GRAINED, **simgcd.PRESETS[name]} for name in ("cub", "cars", "aircraft", "herbarium")},
 }
-NEEDS = Needs(first_training="simgcd")
+NEEDS = Needs(first_training="simgcd", first_training_from="stage1", oracle="oracle_clean_anchors")
 
 
 @checks_names

@@ -17,7 +17,7 @@ from newfound.atomic import write_atomically
 from newfound.distributed import from_first, is_first
 from newfound.errors import SettingError, UserError
 from newfound.images import ImageTable
-from newfound.methods import is_oracle
+from newfound.methods import oracle_setting
 from newfound.research.datasets import Benchmark
 from newfound.research.datasets.image_table import truth_of
 from newfound.research.figures import FIGURES, Figure
@@ -50,8 +50,8 @@ def study(
     A figure shows one run of each kind, with the first of the seeds.
     """
     screen, out = screen or Screen(quiet=True), out or Path(f"newfound-study-{dataset}")
-    if is_oracle(settings):
-        raise SettingError("oracle_clean_anchors", True, "cannot be used in a study: hard-labels has rows with it")
+    if (oracle := oracle_setting(settings)) is not None:
+        raise SettingError(oracle, True, "cannot be used in a study: hard-labels has rows with it")
     chosen = STUDIES[name] if name in STUDIES else FIGURES[name]
     benchmark, table, base = prepare(dataset, root, lists, settings, seeds, screen)
     runner = Runner(table, truth_of(benchmark), out / "runs", screen)

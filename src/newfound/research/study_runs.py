@@ -32,7 +32,6 @@ NOT_THE_RUN = (
     "preset",
     "weights",
     "bank_dir",
-    "stage1",
     "device",
     "compile",
 )  # what a name leaves out
@@ -94,7 +93,7 @@ class Runner:
         first = first_training(settings, self._facts(settings))
         if first is not None:
             self._run(first)
-            settings = with_own(settings, {"stage1": self.place(first).path})
+            settings = with_own(settings, {str(method_of(settings).NEEDS.first_training_from): self.place(first).path})
         self._run(settings)
         return self._read(row, settings)
 
@@ -163,14 +162,14 @@ def folder_name(settings: Settings, facts: DataFacts) -> str:
     >>> folder_name(decide(as_published(Settings(10, method="simgcd", seed=3, device="cpu")), facts), facts)
     'simgcd-s3-k10'
     """
-    name = method_of(settings).NAME
+    name, taken = method_of(settings).NAME, method_of(settings).NEEDS.first_training_from
     usual = decide(as_published(Settings(classes=settings.classes, method=name, device="cpu")), facts)
     pairs = [(settings, usual), (own_settings(settings), usual.method)]
     other = {
         field.name: str(getattr(chosen, field.name))
         for chosen, default in pairs
         for field in fields(chosen)
-        if field.name not in NOT_THE_RUN and getattr(chosen, field.name) != getattr(default, field.name)
+        if field.name not in (*NOT_THE_RUN, taken) and getattr(chosen, field.name) != getattr(default, field.name)
     }
     digest = hashlib.sha256(json.dumps(other, sort_keys=True).encode()).hexdigest()[:10]
     number = "" if settings.classes is None else f"-k{settings.classes}"

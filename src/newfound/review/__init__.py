@@ -18,7 +18,7 @@ import uvicorn
 
 from newfound.atomic import write_atomically
 from newfound.errors import UserError, option
-from newfound.methods import decide, own_settings
+from newfound.methods import decide, method_of, own_settings
 from newfound.report import NAME, look_through
 from newfound.report.content import stability_of
 from newfound.report.page import read_page, render_page
@@ -121,12 +121,12 @@ def continue_command(results: Results) -> str:
     classes, labelled = chosen.classes or len(a.class_names), int((results.given >= 0).sum())
     known = min(a.n_known + len(a.unseen), classes)
     facts = DataFacts(max(len(results), classes), known, labelled, min(a.n_known, classes), classes)
-    name = method_name(chosen)
+    name, taken = method_name(chosen), method_of(chosen).NEEDS.first_training_from
     options: dict[str, object] = {} if name == Settings.method else {"method": name}
     usual = decide(Settings(method=name), facts)
     for there, default in ((chosen, usual), (own_settings(chosen), usual.method)):
         for setting, value in vars(there).items():
-            if setting not in ("classes", "device", "stage1", "method") and value != getattr(default, setting):
+            if setting not in ("classes", "device", "method", taken) and value != getattr(default, setting):
                 options[setting] = value
     words = ["newfound", "discover", str(results.root), "--continue", str(results.run.path), *as_options(options)]
     return shlex.join(words)

@@ -18,16 +18,10 @@ SAME = ("classes", "backbone", "grad_from_block", "image_size", "whitening")
 NOT_OF_IT = ("method", "preset", "weights", "bank_dir", "device", "compile")
 
 
-def wanted_from(settings: Settings) -> Path | None:
-    """The run to take it from, if one was named."""
-    place: Path | None = getattr(settings.method, "stage1", None)
-    return place
-
-
 @asked_of_first
-def classes_there(place: Path) -> int | None:
-    """How many classes that run was begun with."""
-    return _config(RunFolder(place)).settings.classes
+def classes_there(place: Path, settings: Settings) -> int | None:
+    """How many classes the run was begun with that ``settings`` name."""
+    return _config(RunFolder(place), settings).settings.classes
 
 
 @asked_of_first
@@ -35,22 +29,27 @@ def check_serves(
     earlier: RunFolder, settings: Settings, facts: DataFacts, fingerprints: dict[str, str]
 ) -> dict[str, Any]:
     """How it was trained otherwise than ``settings`` would; raises if it has not ended or cannot serve."""
-    config = _config(earlier)
+    config = _config(earlier, settings)
     if differ := _differences(config, settings, facts, fingerprints):
-        raise UserError(f"{option('stage1', earlier.path)} does not fit: {'; '.join(differ)}")
+        raise UserError(f"{_named(earlier, settings)} does not fit: {'; '.join(differ)}")
     state = earlier.journal.checkpoints.state(1)
     if state["epoch"] < state["epochs"]:
         raise UserError(
-            f"{option('stage1', earlier.path)}: its first training has done {state['epoch']} of {state['epochs']} "
+            f"{_named(earlier, settings)}: its first training has done {state['epoch']} of {state['epochs']} "
             f"epochs. Finish it: {resuming_words(earlier.path)}"
         )
     return _trained_otherwise(config.settings, settings)
 
 
-def _config(earlier: RunFolder) -> Config:
+def _named(earlier: RunFolder, settings: Settings) -> str:
+    """The run, as the settings name it."""
+    return option(str(method_of(settings).NEEDS.first_training_from), earlier.path)
+
+
+def _config(earlier: RunFolder, settings: Settings) -> Config:
     if not earlier.has_config() or not earlier.journal.has_first_training():
         raise UserError(
-            f"{option('stage1', earlier.path)}: there is no run of this version with a first training in it"
+            f"{_named(earlier, settings)}: there is no run of this version with a first training in it"
             f"{_of_seeds(earlier.path)}"
         )
     return read_config(earlier.path / "config.toml")

@@ -45,6 +45,7 @@ from torch import Tensor
 from newfound.atomic import write_atomically, write_csv
 from newfound.distributed import asked_of_first, done_by_first, is_first
 from newfound.errors import UserError, option
+from newfound.methods import first_training_from, method_of
 from newfound.runs.config import config_text, read_config
 from newfound.runs.journal import RunJournal
 from newfound.runs.places import is_finished, resuming_words, reviewing_words
@@ -53,7 +54,7 @@ from newfound.runs.tensor_files import save_tensors
 from newfound.settings import Settings, method_name
 from newfound.settings.toml import read_tables, to_toml
 
-NOT_THE_RUN = ("weights", "bank_dir", "stage1", "compile", "device")  # places, and means
+NOT_THE_RUN = ("weights", "bank_dir", "compile", "device")  # places, and means
 WHITENING = "whitening.json"
 WRITTEN = (  # with a half of it beside it, for a while
     "config.toml", "skipped.csv", "class_count.json", WHITENING, "round.json", "log.jsonl", "anchors.jsonl",
@@ -172,10 +173,10 @@ class RunFolder:
 
     def _changed_first_training(self, earlier: Settings, now: Settings) -> list[str]:
         """Taken from elsewhere or not; once it is here, it does not matter where it came from."""
-        before, wanted = (getattr(settings.method, "stage1", None) for settings in (earlier, now))
+        before, wanted = first_training_from(earlier), first_training_from(now)
         if (before is None) == (wanted is None) or (before and self.journal.has_first_training()):
             return []
-        return [f"stage1 was {before}, is {wanted}"]
+        return [f"{method_of(now).NEEDS.first_training_from} was {before}, is {wanted}"]
 
     @property
     def _config(self) -> Path:
@@ -245,11 +246,12 @@ def _changed(earlier: Settings, now: Settings) -> list[str]:
     if type(earlier.method) is not type(now.method):
         return [f"method was {method_name(earlier)}, is {method_name(now)}"]
     pairs = [(earlier, now), (earlier.method, now.method)]
+    unlike = ("method", *NOT_THE_RUN, method_of(now).NEEDS.first_training_from)
     return [
         f"{field.name} was {getattr(old, field.name)}, is {getattr(new, field.name)}"
         for old, new in pairs
         for field in fields(old)  # type: ignore[arg-type]
-        if field.name not in ("method", *NOT_THE_RUN) and getattr(old, field.name) != getattr(new, field.name)
+        if field.name not in unlike and getattr(old, field.name) != getattr(new, field.name)
     ]
 
 

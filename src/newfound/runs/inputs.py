@@ -12,10 +12,10 @@ from newfound.errors import UserError, option
 from newfound.images import ImageTable, read_folder
 from newfound.images.class_folders import FolderMeaning
 from newfound.images.scan import check_folder
-from newfound.methods import decide
+from newfound.methods import decide, first_training_from
 from newfound.runs.before_training import check_repeatable, check_something_to_sort, meaning_then, show_known_classes
 from newfound.runs.decisions import reviewed_of
-from newfound.runs.first_training import check_serves, classes_there, wanted_from
+from newfound.runs.first_training import check_serves, classes_there
 from newfound.runs.folder import RunFolder
 from newfound.runs.places import is_begun, no_run, run_place
 from newfound.runs.removing import check_replaceable, remove_run
@@ -68,7 +68,7 @@ def gather(
         words = option("resume", True), option("overwrite", True)
         raise UserError(f"{words[0]} continues a run, {words[1]} removes it: give only one of the two")
     if overwrite:
-        check_replaceable(out, after, wanted_from(settings))
+        check_replaceable(out, after, first_training_from(settings))
     run.check_place(resume=resume or overwrite or is_restarted())
     if not overwrite:
         check_repeatable(run.path, settings, repeat)
@@ -133,15 +133,15 @@ def write_skipped(run: RunFolder, table: ImageTable, screen: Screen) -> None:
 
 def known_classes(run: RunFolder, settings: Settings) -> int | None:
     """How many classes the run was begun with, or the run that its first training comes from; None without either."""
-    place = wanted_from(settings)
-    return run.classes() or (None if place is None else classes_there(place))
+    place = first_training_from(settings)
+    return run.classes() or (None if place is None else classes_there(place, settings))
 
 
 def first_training(
     run: RunFolder, settings: Settings, facts: DataFacts, fingerprints: dict[str, str], screen: Screen
 ) -> tuple[RunFolder | None, dict[str, Any]]:
     """The run to take it from, if it is not here yet, and how it was trained otherwise than this run would."""
-    place = wanted_from(settings)
+    place = first_training_from(settings)
     if place is None or run.journal.has_first_training():
         return None, {}
     earlier = RunFolder(place)

@@ -9,9 +9,9 @@ from typing import Any
 from newfound.atomic import write_atomically
 from newfound.distributed import done_by_first, from_first
 from newfound.errors import SettingError
+from newfound.methods import first_training_from, method_of
 from newfound.runs.consensus_answer import write_consensus
 from newfound.runs.consensus_facts import FILE as CONSENSUS
-from newfound.runs.first_training import wanted_from
 from newfound.runs.folder import RESULTS, RunFolder
 from newfound.runs.journal import EPOCHS, PSEUDO_LABELS
 from newfound.runs.places import CONFIG, is_begun, seed_place
@@ -28,8 +28,9 @@ def check_repeats(settings: Settings, repeats: int) -> None:
         raise SettingError("repeat", repeats, "must be 1 or more")
     if repeats > 1 and settings.seed + repeats > 2**32:
         raise SettingError("repeat", repeats, f"goes beyond the largest seed, 4294967295, from seed {settings.seed} on")
-    if repeats > 1 and wanted_from(settings) is not None:
-        raise SettingError("repeat", repeats, "cannot be combined with stage1: all would share one first training")
+    if repeats > 1 and first_training_from(settings) is not None:
+        name = method_of(settings).NEEDS.first_training_from
+        raise SettingError("repeat", repeats, f"cannot be combined with {name}: all would share one first training")
 
 
 def run_several(

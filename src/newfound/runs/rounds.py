@@ -85,10 +85,7 @@ def next_round(
     """
     run = earlier.results.run.path
     if earlier.results.oracle:
-        raise UserError(
-            f"{run} was made with the truth ({option('oracle_clean_anchors', True)}): a round after it would not be a "
-            "result either"
-        )
+        raise UserError(f"{run} was made with the truth: a round after it would not be a result either")
     if not set(earlier.results.files) & set(table.files):
         raise UserError(f"{table.root} has none of the images of {run}: there is nothing to continue")
     before = read_history(run)

@@ -25,7 +25,7 @@ from newfound.evaluate import (
 from newfound.images import ImageTable
 from newfound.images.labels import read_labels
 from newfound.images.matching import match_rows
-from newfound.methods import is_oracle
+from newfound.methods import oracle_setting
 from newfound.runs.assignments import ORACLE, Assignment
 from newfound.runs.folder import RunFolder
 from newfound.screen import Screen
@@ -128,10 +128,11 @@ def write_score(
 
 def oracle_mark(settings: Settings, truth: Truth | None, screen: Screen) -> str | None:
     """The mark of a run that uses the truth, for analysis; None for every other run."""
-    if not is_oracle(settings):
+    name = oracle_setting(settings)
+    if name is None:
         return None
     if truth is None:
-        raise SettingError("oracle_clean_anchors", True, "needs a truth")
+        raise SettingError(name, True, "needs a truth")
     screen.warn(ORACLE)
     return ORACLE
 

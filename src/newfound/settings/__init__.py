@@ -204,8 +204,6 @@ def decided_shared(
 ) -> Settings:
     """Shared settings with nothing left open that plays a part; ``values`` are the method's. Raises if they make no
     sense."""
-    if not trains:
-        _refuse_training(settings)
     epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
     usual = {**DEFAULTS, **(ON_OWN_IMAGES if facts.preset in KINDS else {}), **values}
     defaults = {"epochs": epochs, **usual} if trains else {name: usual[name] for name in ("batch_size", "whitening")}
@@ -234,13 +232,6 @@ def _not_whitened(settings: Settings) -> Settings:
         why = f"has no effect with {settings.backbone}: it is for an EfficientNet, or for embeddings"
         raise SettingError("whitening", settings.whitening, why)
     return replace(settings, whitening="none")
-
-
-def _refuse_training(settings: Settings) -> None:
-    for name in OF_TRAINING:
-        value = getattr(settings, name)
-        if value != getattr(Settings, name):
-            raise SettingError(name, value, f"has no effect with {method_name(settings)}, which trains nothing")
 
 
 def method_name(settings: Settings) -> str:

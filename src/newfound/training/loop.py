@@ -2,7 +2,7 @@
 
 Everything random in an epoch is drawn from (seed, epoch or step), and everything else a later epoch depends on is in
 the checkpoint, so a run that was stopped resumes exactly as if it had not been. Labels come in with -1 for every
-unlabelled image. A referee may know the truth; it is asked for numbers to write down, never for labels.
+unlabelled image. Where a truth was given, `referee` keeps the score.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from newfound.sharpness import SharpnessAware
 from newfound.thread_waiting import adapt_waiting, take_short_turns
 from newfound.threads import prefetched
 from newfound.training.learner import Batch, Learner, Prediction, Predictor
+from newfound.training.referee import judged, scores
 from newfound.training.samplers import Draw, Labels, half_labelled
 from newfound.training.task import Checkpoint, Task, evaluated
 
@@ -68,7 +69,7 @@ def train(task: Task, learner: Learner, *, stage: int = 1, draw: Draw | None = N
             "learning_rate": rate,
             **learner.schedule(epoch),
             "known_accuracy": _known_accuracy(prediction, task.labels),
-            **_scores(task, prediction),
+            **scores(prediction.classes.numpy()),
             "anchors": int(((labels >= 0) & (task.labels < 0)).sum()),
             "skipped_steps": descent.skipped_steps,
             "empty_classes": prediction.probabilities.shape[1] - len(np.unique(prediction.classes.numpy())),
@@ -131,7 +132,7 @@ def _labels_for(
             return task.labels, between.memory
         basis = between.basis or prediction
         assert basis is not None  # pseudo-labels come from a prediction
-        labels, judgement = _judged(task, between.labels, basis)
+        labels, judgement = judged(task.labels, between.labels, basis.classes.numpy())
         facts = {"stage": stage, "epoch": epoch + 1, **_counted(task, labels)}
         overlap = {"overlap": _overlap(task, labels, before)}
         task.journal.save_pseudo_labels({**facts, **between.facts, **overlap, **judgement})
@@ -145,22 +146,6 @@ def _labels_for(
 def _remember(learner: Learner, memory: Mapping[str, Tensor], task: Task) -> None:
     for name, tensor in memory.items():
         learner.memory.put(name, tensor.to(task.training.device), checkpointed=name not in learner.temporary)
-
-
-def _judged(task: Task, labels: Labels, basis: Prediction) -> tuple[Labels, dict[str, Any]]:
-    """Where a truth was given: how many pseudo-labels are clean, for the log. Only the oracle acts on it."""
-    if task._referee is None:
-        return labels, {}
-    images = np.flatnonzero((labels >= 0) & (task.labels < 0))
-    clean = task._referee.clean(basis.classes.numpy(), images, labels[images])
-    known = task._referee.knows(images)
-    judgement: dict[str, Any] = {"clean": int(clean.sum()), "overall": int(known.sum())}
-    if task._oracle:
-        dropped = images[known & ~clean]
-        labels = labels.copy()
-        labels[dropped] = -1
-        judgement["oracle"] = f"{len(dropped)} anchors that are not clean were dropped"
-    return labels, judgement
 
 
 def _counted(task: Task, labels: Labels) -> dict[str, Any]:
@@ -297,14 +282,6 @@ def _known_accuracy(prediction: Prediction, labels: Labels) -> float | None:
     if not labelled.any():
         return None
     return float((prediction.classes.numpy()[labelled] == labels[labelled]).mean())
-
-
-def _scores(task: Task, prediction: Prediction) -> dict[str, Any]:
-    """All, Old and New, where a truth was given; the mark of an oracle."""
-    marks = {"oracle": True} if task._oracle else {}
-    if task._referee is None:
-        return marks
-    return {**from_first(partial(task._referee.accuracy, prediction.classes.numpy())), **marks}
 
 
 def _summary(entry: dict[str, Any]) -> str:

@@ -70,16 +70,6 @@ class Journal(Protocol):
         ...
 
 
-class Referee(Protocol):
-    """Knows the truth, and says only how well a prediction agrees with it."""
-
-    def accuracy(self, predicted: NDArray[np.int64]) -> dict[str, float | None]: ...
-    def knows(self, images: NDArray[np.int64]) -> NDArray[np.bool_]: ...
-    def clean(
-        self, predicted: NDArray[np.int64], images: NDArray[np.int64], labels: NDArray[np.int64]
-    ) -> NDArray[np.bool_]: ...
-
-
 class Progress:
     """One bar over all trainings of a run, so that the time left is that of the whole."""
 
@@ -118,6 +108,16 @@ class Pretrained:
         assert isinstance(tail, AdapterTail)
         tail.fit_standardisation(self.source.evaluation(batch) for batch in batches_of(self.source, EVALUATED))
         return {"mean": tail.mean, "scale": tail.scale}
+
+    def keep_standardisation(self, journal: Journal) -> None:
+        """Once for the whole run: with fresh views, it would take as long as a pass through the trunk."""
+        if not isinstance(self._new_tail_apart(), AdapterTail):
+            return
+        kept = journal.kept("standardisation")
+        if kept is None:
+            journal.keep("standardisation", self.standardisation)
+        else:
+            self.standardisation = kept
 
     def _new_tail_apart(self) -> nn.Module:
         """One that leaves the random state as it is."""
@@ -162,8 +162,6 @@ class Task:
     journal: Journal
     screen: Screen
     progress: Progress
-    _referee: Referee | None = None  # the loop's alone: it keeps the score where a truth was given
-    _oracle: bool = False  # the loop drops pseudo-labels that are wrong, for analysis
 
     @property
     def source(self) -> Source:

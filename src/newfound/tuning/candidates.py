@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from newfound.errors import SettingError
-from newfound.methods import decide, is_oracle, method_of, simgcd, with_method, with_own
-from newfound.runs.first_training import wanted_from
+from newfound.methods import decide, first_training_from, method_of, oracle_setting, simgcd, with_method, with_own
 from newfound.settings import DataFacts, Settings, method_name
 
 USUAL_METHODS = ("kmeans", "gcd", "simgcd", "sdas")
@@ -53,10 +52,11 @@ def changed(base: Settings, changes: Mapping[str, Any]) -> Candidate:
 
 def _check(settings: Settings) -> None:
     """Raise if a training would know what is hidden."""
-    if is_oracle(settings):
-        raise SettingError("oracle_clean_anchors", True, "cannot be used here: no truth is known")
-    if (place := wanted_from(settings)) is not None:
-        raise SettingError("stage1", place, "cannot be used here: that training knows the labels that are hidden")
+    if (name := oracle_setting(settings)) is not None:
+        raise SettingError(name, True, "cannot be used here: no truth is known")
+    name = method_of(settings).NEEDS.first_training_from
+    if name is not None and (place := first_training_from(settings)) is not None:
+        raise SettingError(name, place, "cannot be used here: that training knows the labels that are hidden")
 
 
 def usual_changes(base: Settings, facts: DataFacts) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from newfound.app.command import Command
 from newfound.app.options import paragraphs
+from newfound.errors import as_option
 from newfound.methods import METHODS, Method, Needs, load
 from newfound.screen import Screen
 from newfound.text import sentence
@@ -58,12 +59,13 @@ def show_methods(methods: Iterable[Method], screen: Screen) -> None:
 def needed(needs: Needs) -> list[str]:
     """What a method asks for beyond what every method has.
 
-    >>> needed(Needs(strong_view=True, first_training="gcd"))
+    >>> needed(Needs(strong_view=True, first_training="gcd", first_training_from="stage1"))
     ['a first training by gcd (made for you, or taken from --stage1 RUN)', 'a strongly augmented view']
     """
+    taken = as_option(str(needs.first_training_from))
+    first = f"a first training by {needs.first_training} (made for you, or taken from {taken} RUN)"
     asked = {
-        f"a first training by {needs.first_training} (made for you, or taken from --stage1 RUN)": needs.first_training
-        is not None,
+        first: needs.first_training is not None,
         "a strongly augmented view": needs.strong_view,
         "new views of the pixels in every step (--views fresh)": needs.pixels,
         "prompts in the backbone (a ViT)": needs.prompts,
