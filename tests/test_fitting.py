@@ -107,6 +107,23 @@ def test_standardisation_is_not_computed_again_when_a_run_resumes(calls, whiteni
     assert "kept-standardisation.safetensors" in checkpoints(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("whitening", ["none", 0.5])
+def test_clusters_are_sought_in_the_mean_of_all_views_if_asked_for(whitening):
+    one, several = (run(settings_of(load("kmeans"), whitening=whitening, frozen_views=v)) for v in ("one", "all"))
+    plain = several.task.pretrained.new_tail()
+    with torch.inference_mode():
+        every = plain(torch.from_numpy(SOURCE.kept_views(np.arange(len(SOURCE)))).flatten(0, 1))
+    mean = every.unflatten(0, (len(SOURCE), -1)).mean(dim=1)
+    np.testing.assert_allclose(several.task.frozen(), mean, rtol=1e-4, atol=1e-4)
+    assert not np.allclose(one.task.frozen(), mean, atol=1e-2)
+
+
+def test_images_are_assigned_by_their_evaluation_view_all_the_same():
+    """As new ones will be."""
+    one, several = (run(settings_of(load("kmeans"), whitening="none", frozen_views=v)) for v in ("one", "all"))
+    assert torch.equal(several.prediction.features, one.prediction.features)
+
+
 def test_counting_and_training_share_what_is_computed(calls):
     pretrained = Pretrained(SOURCE, lambda: AdapterTail(DIM, 16), DIM)
     settings, facts, count = fitting.with_count(

@@ -23,7 +23,7 @@ from newfound.training.heads import only
 from newfound.training.learner import Prediction, Predictor
 from newfound.training.loop import Trained
 from newfound.training.referee import Referee, refereed
-from newfound.training.task import Journal, Pretrained, Progress, Task
+from newfound.training.task import Averaged, Journal, Pretrained, Progress, Task
 from newfound.whitening_check import WhiteningCheck
 
 
@@ -111,6 +111,8 @@ def fit(
     """
     method, training = method_of(settings), Training.of(settings)
     pretrained.keep_standardisation(journal)
+    if settings.frozen_views == "all":
+        pretrained = Averaged(pretrained)
     pretrained, whitening = whitened(pretrained, labels, settings.whitening, journal, screen)
     with _progress(journal, training.epochs, method.trainings(settings.method, facts), screen) as progress:
         task = Task(pretrained, labels, facts.classes, settings.seed, training, journal, screen, progress)

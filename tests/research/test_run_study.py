@@ -99,7 +99,7 @@ def test_a_run_is_named_by_what_differs_from_the_defaults(table):
     assert folder_name(decide(replace(usual, method="simgcd", device="cpu", bank_dir="elsewhere"), facts), facts) == (
         "simgcd-s2-k4"
     )
-    for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}, {"whitening": "auto"}):
+    for changes in ({"supervised_weight": 0.5}, {"label_balance": 0.5}, {"whitening": "auto"}, {"frozen_views": "all"}):
         other = decide(with_own(usual, changes), facts)
         assert folder_name(other, facts).startswith("simgcd-s2-k4-")
 
@@ -128,11 +128,14 @@ def test_rows_draw_labelled_images_as_published_unless_another_balance_is_asked_
     assert balances == {name: None if name in without else base.get("label_balance", 0) for name in balances}
 
 
-@pytest.mark.parametrize("base", [{"method": "sdas"}, {"method": "kmeans"}, {"whitening": "auto"}])
+@pytest.mark.parametrize(
+    "base", [{"method": "sdas"}, {"method": "kmeans"}, {"whitening": "auto", "frozen_views": "all"}]
+)
 def test_rows_use_features_as_published_unless_asked_otherwise(table, base):
     rows = STUDIES["methods"].rows
-    found = {settings_of(row, Settings(4, **FAST, **base), table).whitening for row in rows}
-    assert found == {base.get("whitening", "none")}
+    found = [settings_of(row, Settings(4, **FAST, **base), table) for row in rows]
+    assert {settings.whitening for settings in found} == {base.get("whitening", "none")}
+    assert {settings.frozen_views for settings in found} == {base.get("frozen_views", "one")}
 
 
 @pytest.mark.parametrize(("name", "balance"), [("simgcd", 0.0), ("orca", None), ("kmeans", None)])
@@ -142,6 +145,7 @@ def test_a_benchmark_draws_labelled_images_as_published(folder, name, balance):
     facts = facts_of(table, settings.classes)
     assert decide(settings, facts).label_balance == balance
     assert decide(settings, facts).whitening == "none"
+    assert decide(settings, facts).frozen_views == "one"
     if balance is not None:
         assert decide(chosen, facts).label_balance > 0  # on somebody's own folder
         asked_for = prepare("folder", *folder[:2], replace(chosen, label_balance=0.3), (0,), Screen(quiet=True))[2]

@@ -85,6 +85,17 @@ def test_a_vision_transformer_is_not_whitened(whitening):
     assert decided(10, method="kmeans", backbone="dino_vits16", whitening=whitening).whitening == "none"
 
 
+def test_clusters_are_sought_in_all_views_on_ones_own_images_and_in_one_where_values_are_published():
+    for name in set(METHODS) - {"hdbscan"}:
+        of_kind = {preset: decided(10, method=name, preset=preset).frozen_views for preset in PRESETS}
+        assert of_kind == {preset: "all" if preset in KINDS else "one" for preset in PRESETS}
+    assert decided(10, frozen_views="one").frozen_views == "one"
+    assert decided(10, preset="cub", frozen_views="all").frozen_views == "all"
+    assert decided(10, views="fresh").frozen_views == "one"  # there are no others to be had
+    with pytest.raises(SettingError, match="frozen_views='all' cannot be had with fresh views, which keep no bank"):
+        decided(10, views="fresh", frozen_views="all")
+
+
 CUB = {"preset": "cub", "known": 100, "images": 5_994, "per_class": 14.98}
 
 

@@ -18,8 +18,8 @@ GROUPS = {  # of options, as --help shows them: those that people need first, th
     "": ("classes", "labels", "out", "epochs", "method", "backbone", "seed", "repeat", "truth", "after"),
     "run": ("resume", "overwrite", "report"),
     "training": (
-        "preset", "whitening", "batch_size", "label_balance", "learning_rate", "momentum", "weight_decay", "rho",
-        "projector_width", "grad_from_block",
+        "preset", "whitening", "frozen_views", "batch_size", "label_balance", "learning_rate", "momentum",
+        "weight_decay", "rho", "projector_width", "grad_from_block",
     ),
     "image": ("unlabelled", "known", "image_size", "views", "bank_views", "weights"),
     "machine": ("device", "precision", "compile", "bank_dir"),

@@ -53,9 +53,9 @@ def read_config(path: Path) -> Config:
         own = content.pop("method")
     settings = from_table(Settings, {**table, "method": method.NAME}, path)
     settings = replace(settings, method=from_table(method.Settings, own, path))
-    settings = filled(settings, {"whitening": "none"})  # begun before there was this setting
+    settings = filled(settings, {"whitening": "none", "frozen_views": "one"})  # begun before there were these
     if settings.label_balance is None and draws_half_labelled(settings):
-        settings = replace(settings, label_balance=0.0)  # nor this one
+        settings = replace(settings, label_balance=0.0)  # or this one
     return Config(settings, content, earlier_version)
 
 

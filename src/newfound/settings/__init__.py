@@ -28,6 +28,7 @@ COUNT_ALL = "count the known classes and those you expect to discover, at least 
 DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has another one: SimGCD's published values
     "batch_size": 128,
     "whitening": "none",
+    "frozen_views": "one",
     "label_balance": 0.0,
     "learning_rate": 0.1,
     "momentum": 0.9,
@@ -36,9 +37,11 @@ DEFAULTS: dict[str, Any] = {  # where neither the user nor the method has anothe
     "projector_width": 2048,
 }
 ON_OWN_IMAGES: dict[str, Any] = {  # instead of these, without the preset of a data set: ours
+    "frozen_views": "all",  # measured: docs/results.md, "Beyond the paper"
     "label_balance": 0.5,  # measured: docs/results.md, "Classes with few labels"
 }
-AS_PUBLISHED: dict[str, Any] = {"whitening": "none"}  # with the preset of a data set, whatever a method's default is
+AS_PUBLISHED: dict[str, Any] = {"whitening": "none", "frozen_views": "one"}  # with the preset of a data set, always
+OF_FEATURES = ("batch_size", "whitening", "frozen_views")  # what plays a part where nothing is trained
 OF_TRAINING = (
     "epochs", "label_balance", "learning_rate", "momentum", "weight_decay", "rho", "projector_width", "precision",
 )  # fmt: skip
@@ -98,6 +101,10 @@ class Settings:
     auto: as far as it helps k-means to group images whose labels a check hides; none if in doubt. A number: the
     shrinkage, from 0 (all directions alike) to 1 (no effect). Default: auto for kmeans, hdbscan and gcd, none for the
     other methods and for the preset of a data set."""
+    frozen_views: Literal["one", "all"] | None = None
+    """In which views clusters are found before any training, and so where classifiers start. one: the evaluation view
+    of each image. all: the mean of the features of all its views in the bank, where clusters are clearer. Default: all,
+    but one for the preset of a data set and with fresh views."""
     label_balance: float | None = None
     """How evenly the labelled half of the batches is shared by the classes. 0: every labelled image has the same
     chance, as published, so a class with few labels is seen rarely. 1: every class has the same chance, however few
@@ -206,11 +213,12 @@ def decided_shared(
     sense."""
     epochs = QUICK_EPOCHS if device == "cpu" else FULL_EPOCHS
     usual = {**DEFAULTS, **(ON_OWN_IMAGES if facts.preset in KINDS else {}), **values}
-    defaults = {"epochs": epochs, **usual} if trains else {name: usual[name] for name in ("batch_size", "whitening")}
+    defaults = {"epochs": epochs, **usual} if trains else {name: usual[name] for name in OF_FEATURES}
     if settings.views == "bank":
         defaults["bank_views"] = BANK_VIEWS
-    elif settings.bank_views is not None:
-        raise SettingError("bank_views", settings.bank_views, "has no effect with fresh views, which keep no bank")
+    else:
+        defaults["frozen_views"] = "one"
+        _check_without_bank(settings)
     if is_vit(settings.backbone):
         defaults["grad_from_block"] = VIT_BLOCKS - 1
         settings = _not_whitened(settings)
@@ -220,6 +228,14 @@ def decided_shared(
     settings = filled(replace(settings, device=device, preset=facts.preset), defaults)
     _check(settings, facts)
     return settings
+
+
+def _check_without_bank(settings: Settings) -> None:
+    """Raise if there is a setting of the bank, while views are fresh."""
+    if settings.bank_views is not None:
+        raise SettingError("bank_views", settings.bank_views, "has no effect with fresh views, which keep no bank")
+    if settings.frozen_views == "all":
+        raise SettingError("frozen_views", "all", "cannot be had with fresh views, which keep no bank")
 
 
 def is_vit(backbone: str) -> bool:

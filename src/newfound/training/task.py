@@ -133,6 +133,36 @@ class Pretrained:
         return np.asarray(features.numpy())
 
 
+class Averaged(Pretrained):
+    """The same network; the features of an image are the mean over all views that the source keeps of it."""
+
+    def __init__(self, plain: Pretrained) -> None:
+        super().__init__(plain.source, plain._new_tail, plain.feature_dim)
+        self._plain = plain
+
+    @cached_property
+    def standardisation(self) -> dict[str, Tensor]:
+        return self._plain.standardisation
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        """N×d; with as many views at a time as without averaging."""
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            tail, views = self.new_tail(), self._kept(range(1)).shape[1]
+
+            def mean_features(tokens: Tensor) -> tuple[Tensor]:
+                return (tail(tokens.flatten(0, 1)).unflatten(0, (-1, views)).mean(dim=1),)
+
+            (features,) = evaluated(self.source, max(EVALUATED // views, 1), mean_features, read=self._kept)
+        return np.asarray(features.numpy())
+
+    def _kept(self, images: Sequence[int]) -> Tensor:
+        """Tokens of all views of these images, n×V×…."""
+        kept = self.source.kept_views(np.asarray(images))
+        assert kept is not None  # settings without a bank do not ask for them
+        return torch.from_numpy(kept).float()
+
+
 class Whitened(Pretrained):
     """The same network with its standardised features times a matrix, d×d."""
 
@@ -216,11 +246,20 @@ def batches_of(source: Source, size: int) -> Iterator[range]:
     return (range(i, min(i + size, len(source))) for i in range(0, len(source), size))
 
 
-def evaluated(source: Source, batch_size: int, answers: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Tensor, ...]:
-    """What is answered to all evaluation views, a row each; every process asks for its share of them."""
+def evaluated(
+    source: Source,
+    batch_size: int,
+    answers: Callable[[Tensor], Sequence[Tensor]],
+    *,
+    read: Callable[[Sequence[int]], Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """What is answered to all images, a row each; every process asks for its share of them.
+
+    ``read`` gives the tokens of images; by default, those of the evaluation view.
+    """
     if len(source) < processes():
         raise UserError(f"{processes()} processes are too many for {counted(len(source), 'image')}: start fewer")
     mine = range(len(source))[share(len(source))]
     batches = (mine[i : i + batch_size] for i in range(0, len(mine), batch_size))
-    parts = [[rows.cpu() for rows in answers(source.evaluation(images))] for images in batches]
+    parts = [[rows.cpu() for rows in answers((read or source.evaluation)(images))] for images in batches]
     return tuple(gathered(torch.cat(column), len(source)) for column in zip(*parts, strict=True))

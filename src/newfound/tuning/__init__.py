@@ -20,7 +20,7 @@ from newfound.methods import check_size, decide, method_of, with_method
 from newfound.runs.before_training import check_something_to_sort
 from newfound.runs.inputs import check_settings, read_table
 from newfound.screen import Screen
-from newfound.settings import OF_TRAINING, DataFacts, Settings
+from newfound.settings import OF_FEATURES, OF_TRAINING, DataFacts, Settings
 from newfound.sources.bank import default_bank_folder
 from newfound.text import counted
 from newfound.training.opened_images import OpenedImages
@@ -30,7 +30,7 @@ from newfound.tuning.trials import FILE, Planned, Trial, read_trials, time_left,
 
 EPOCHS = 20
 SPLITS = 2
-NOT_OF_VIEWS = ("classes", "method", "preset", "seed", "batch_size", *(set(OF_TRAINING) - {"precision"}))
+NOT_OF_VIEWS = ("classes", "method", "preset", "seed", *OF_FEATURES, *(set(OF_TRAINING) - {"precision"}))
 
 
 @dataclass(frozen=True)
