@@ -177,7 +177,7 @@ def test_nothing_or_all_but_one_labelled(folder, tmp_path, start):
 
 @pytest.mark.parametrize("method", ["gcd", "kmeans"])
 def test_the_table_of_a_clustering_method_is_the_nearest_centre(folder, tmp_path, method):
-    settings = fast(4, method=method, **({"epochs": None} if method == "kmeans" else {}))
+    settings = fast(4, method=method, frozen_views="one", **({"epochs": None} if method == "kmeans" else {}))
     found = discover(folder[0], settings, truth=folder[1], out=tmp_path / "run")
     assert (found.run / "log.jsonl").exists() == (method == "gcd")
     assert found.metrics is not None
@@ -245,7 +245,8 @@ def test_classes_that_end_up_empty_are_left_out(folder, tmp_path):
         def warn(self, text):
             lines.append(text)
 
-    settings = fast(20, batch_size=8, label_balance=0.0)  # with these, new classes run empty, and no known one
+    published = {"label_balance": 0.0, "frozen_views": "one"}
+    settings = fast(20, batch_size=8, **published)  # with these, new classes run empty, and no known one
     found = discover(folder[0], settings, truth=folder[1], out=tmp_path / "run", screen=Said(quiet=True))
     empty = lines_of(found.run / "log.jsonl")[-1]["empty_classes"]
     assert empty > 0

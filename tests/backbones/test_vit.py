@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from newfound.backbones.vit import VIT_SPECS, VisionTransformer, ViTSpec, ViTTail, load_vit, with_statistics
 from newfound.errors import UserError
-from newfound.settings import VIT_BLOCKS
+from newfound.settings.shared_ranges import VIT_BLOCKS
 
 MODELS = ["vit_dino", "vit_dinov2", "vit_dinov2_reg"]
 SIZES = [("vit_dino", i) for i in range(5)] + [(m, i) for m in MODELS[1:] for i in range(4)]

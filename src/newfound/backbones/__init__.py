@@ -21,7 +21,7 @@ from newfound.backbones.efficientnet import (
 from newfound.backbones.vit import VIT_SPECS, load_vit
 from newfound.backbones.weights import check_weights_file, fetch_from_hub, fingerprint
 from newfound.errors import SettingError, UserError, option
-from newfound.settings import VIT_BLOCKS, check_image_size
+from newfound.settings.shared_ranges import VIT_BLOCKS, check_image_size
 from newfound.text import did_you_mean
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)

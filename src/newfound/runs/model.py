@@ -25,8 +25,9 @@ from newfound.runs.assignments import Assignment
 from newfound.runs.folder import RunFolder
 from newfound.runs.none_of_these import likeness, references_of
 from newfound.runs.tensor_files import WRITE_AGAIN, load_tensors
-from newfound.settings import LARGEST_IMAGE, Settings
+from newfound.settings import Settings
 from newfound.settings.device import resolve_device
+from newfound.settings.shared_ranges import LARGEST_IMAGE
 from newfound.training.classifiers import CLASSIFIERS
 from newfound.training.heads import CosineClassifier, WideHead
 from newfound.training.learner import Prediction, Predictor
