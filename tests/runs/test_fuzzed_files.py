@@ -173,12 +173,13 @@ def any_of(cls: type, **given: st.SearchStrategy[object]) -> st.SearchStrategy[o
 @quick
 @given(data=st.data())
 def test_every_setting_survives_the_file(method, data):
-    """A file without `label_balance` or `whitening` is of an earlier version, see test_config.py; they are always
-    written now."""
+    """A file without `label_balance`, `whitening` or `frozen_views` is of an earlier version, see test_config.py; they
+    are always written now."""
     given = {
         "classes": st.integers(2, 99),
         "label_balance": st.floats(allow_nan=False),
         "whitening": st.sampled_from(["auto", "none"]) | st.floats(allow_nan=False),
+        "frozen_views": st.sampled_from(["one", "all"]),
     }
     chosen = data.draw(any_of(Settings, method=any_of(load(method).Settings), **given))
     assert read_text(config_text(chosen, {})).settings == chosen
