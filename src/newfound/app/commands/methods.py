@@ -19,8 +19,8 @@ ADVICE = """\
 Which one?
 - sdas, the default: the best, or as good as any, on the image sets we measured.
 - simgcd takes a quarter of the time and comes within a few points; legogcd too.
-- rss: as accurate as sdas on Flowers and CUB, in about half of the time. Worth a
-  try if sdas takes too long.
+- rss: as accurate as sdas on Flowers and CUB, in about half of the time. Worth
+  a try if sdas takes too long.
 - hdbscan: if nobody knows how many classes there are, or if many images may
   belong to none of them. It trains nothing.
 - kmeans: a first look in seconds; any other method has to beat it.
