@@ -11,7 +11,7 @@ demo: .venv/installed
 	$(BIN)/newfound demo
 
 test: .venv/installed-dev
-	@echo "The test suite: about seven minutes on two idle cores, eleven alongside a training, more on a busier machine."
+	@echo "The test suite: about four minutes on two idle cores, seven to ten alongside two to four busy programs."
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Tests that take long and rarely break; CI runs them, too

@@ -35,7 +35,8 @@ NUMERICAL = [
     "tests/test_consensus.py", "tests/test_clusters_of_kmeans.py", "tests/test_sinkhorn.py",
     "tests/test_imitation.py", "tests/runs/test_consensus_answer.py",
     "tests/images/test_views.py", "tests/images/test_strong_views.py", "tests/runs/test_nearest_class.py",
-    "tests/report/test_large_classes.py", "tests/test_hidden_labels.py", "tests/tuning",
+    "tests/report/test_large_classes.py", "tests/report/test_near_duplicates.py", "tests/test_hidden_labels.py",
+    "tests/test_named_clusters.py", "tests/test_nearest_rows.py", "tests/tuning",
 ]  # fmt: skip
 
 
