@@ -16,32 +16,41 @@ LINES = {"all": "o-", "old": "s--", "new": "^:"}
 HATCHES = {"all": "", "old": "//", "new": ".."}
 
 
+MOST_UPRIGHT = 8  # bars with names below them; those of more rows lie, with names beside them
+
+
 def draw_rows(title: str, axis: str, rows: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
     """All, Old and New of each row, as PDF and PNG; ``rows`` has for each row and group an accuracy per seed.
 
     ``axis`` is what the rows are values of, empty if they are not; whiskers are sample standard deviations.
     """
-    figure = new_canvas(6.4, 3.6)
-    axes = figure.subplots()
     several = any(len(values) > 1 for groups in rows.values() for values in groups.values())
+    label = "accuracy, %" + (" (± sample std)" if several else "")
+    lying = not axis and len(rows) > MOST_UPRIGHT
+    figure = new_canvas(6.4, 1.2 + 0.34 * len(rows) if lying else 3.6)
+    axes = figure.subplots()
     for offset, group in enumerate(COLOURS):
         values = [groups[group] for groups in rows.values()]
         means = [statistics.mean(v) if v else float("nan") for v in values]
-        style: dict[str, Any] = {
-            "yerr": [deviation(v) or 0.0 for v in values] if several else None,
-            "color": COLOURS[group],
-            "label": group.title(),
-        }
+        whiskers = [deviation(v) or 0.0 for v in values] if several else None
+        style: dict[str, Any] = {"color": COLOURS[group], "label": group.title()}
+        places = [i + 0.27 * (offset - 1) for i in range(len(rows))]
         if axis:
-            axes.errorbar(range(len(rows)), means, fmt=LINES[group], capsize=3, **style)
+            axes.errorbar(range(len(rows)), means, yerr=whiskers, fmt=LINES[group], capsize=3, **style)
+        elif lying:
+            axes.barh(places, means, 0.25, xerr=whiskers, alpha=0.75, hatch=HATCHES[group], **style)
         else:
-            places = [i + 0.27 * (offset - 1) for i in range(len(rows))]
-            axes.bar(places, means, 0.25, alpha=0.75, hatch=HATCHES[group], **style)
-    axes.set_xticks(range(len(rows)), [_wrapped(name, 72 // len(rows)) for name in rows])
-    axes.set_xlabel(axis)
-    axes.set_ylabel("accuracy, %" + (" (± sample std)" if several else ""))
+            axes.bar(places, means, 0.25, yerr=whiskers, alpha=0.75, hatch=HATCHES[group], **style)
+    if lying:
+        axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
+        axes.set_ylim(len(rows) - 0.4, -0.6)  # the first row on top
+        axes.set_xlabel(label)
+    else:
+        axes.set_xticks(range(len(rows)), [_wrapped(name, 60 // len(rows)) for name in rows])
+        axes.set_xlabel(axis)
+        axes.set_ylabel(label)
     axes.set_title(title, fontsize=10)
-    axes.grid(axis="y", alpha=0.3)
+    axes.grid(axis="x" if lying else "y", alpha=0.3)
     figure.legend(frameon=False, ncols=3, fontsize=8, loc="outside lower center")
     save(figure, path)
 
