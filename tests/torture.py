@@ -216,7 +216,7 @@ class Torture:
 
     def within(self, path: str, whole: Trial) -> Callable[[], object]:
         """What kills a command somewhere in the file that it is about to write."""
-        grows = re.search(r"\.jsonl$|decisions", path)
+        grows = re.search(r"\.jsonl(\.tmp)?$|decisions", path)  # or it is written again with fewer lines
         written = 60 if grows else (whole.folder / path.removesuffix(".tmp")).stat().st_size
         return partial(no_file_beyond, Path(path), self.random.randrange(1, written))
 
